@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine with Python 3.11+: `make demo` and `make test`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check lint types wheel counterparts bench clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[http,rich]" --group test --group dev
+	@touch $@
+
+demo: $(STAMP)  ## forty messages, a platform that loses answers, three kills; and what became of it all
+	$(BIN)/msgledger demo
+
+test: $(STAMP)  ## every test that this machine can run; what it lacks is skipped with the reason
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/basedpyright
+
+check: test lint types  ## the tests, then lint and types
+
+wheel: $(STAMP)  ## build, install beside a stranger's cli.py and adapters/, run
+	PYTHON=$(BIN)/python sh tests/wheel/check.sh
+
+counterparts: $(STAMP)  ## the real servers that some tests talk to, each in a venv of its own
+	$(BIN)/python tests/counterparts/synapse.py install
+
+bench: $(STAMP)  ## messages a second beside the floor and a peer of the same run
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf .venv .venv-counterparts build dist *.egg-info bench.json
