@@ -1,0 +1,100 @@
+"""Every bound of the core by name, its unit last. A loop, queue, page or retry without a name here is a mistake."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+
+# What a caller may hand in.
+TEXT_MAX_BYTES: Final = 1_048_576
+"""The longest body of one message, in UTF-8 bytes; channels have shorter limits of their own."""
+KEY_MAX_BYTES: Final = 512
+"""The longest idempotency key, target id or other identifier."""
+UNITS_MAX: Final = 100
+"""The most units (visible messages) that one intent may be rendered into."""
+ATTACHMENTS_MAX: Final = 20
+REASON_MAX_CHARS: Final = 500
+ERROR_TEXT_MAX_CHARS: Final = 500
+"""How much of a platform's error text or raw answer is kept."""
+
+# One attempt.
+DEADLINE_MS: Final = 30 * SECOND_MS
+"""The hard deadline of one attempt, from its claim."""
+SETTLE_MS: Final = 15 * SECOND_MS
+"""How long after its deadline a request may still be applied, where a channel does not say otherwise."""
+CLOCK_BOUND_MS: Final = 5 * SECOND_MS
+"""How far the clocks of two hosts may differ. On one host it is 0."""
+
+# Retries and checks.
+ATTEMPTS_MAX: Final = 6
+BACKOFF_MS: Final = (2 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MINUTE_MS, 15 * MINUTE_MS)
+"""The ceiling of the wait after the 1st, 2nd, ... failure; the last repeats. The wait is drawn below it."""
+RETRY_AFTER_MAX_MS: Final = 24 * HOUR_MS
+"""A platform that asks for a longer wait is asked again after this one."""
+CHECKS_MAX: Final = 5
+"""How many look-ups an unknown outcome gets after its lease end."""
+CHECK_BACKOFF_MS: Final = (15 * SECOND_MS, 15 * MINUTE_MS, 2 * HOUR_MS, 8 * HOUR_MS, 14 * HOUR_MS)
+UNRESOLVED_HOLDS_AFTER_MS: Final = 60 * SECOND_MS
+"""An unknown outcome that is not settled this long after its lease end is held, and its lane goes on."""
+PROBE_WAIT_MAX_MS: Final = 60 * SECOND_MS
+"""The longest wait between two attempts to reach a platform that cannot be reached; they cost no attempt."""
+PROBE_AFTER_FAILURES: Final = 3
+"""After so many attempts in a row that did not reach the platform, one lane at a time probes it."""
+
+# Maximum age of an intent, by relation.
+AGE_REPLY_MS: Final = 6 * HOUR_MS
+AGE_FOLLOWUP_MS: Final = 6 * HOUR_MS
+AGE_BROADCAST_MS: Final = 24 * HOUR_MS
+AGE_SYSTEM_MS: Final = 24 * HOUR_MS
+
+# The store.
+APPEND_WAIT_MS: Final = 5 * SECOND_MS
+"""How long an append may wait for a locked ledger before it is refused."""
+WRITER_BATCH_ITEMS: Final = 256
+"""The most appends that share one commit."""
+WRITER_QUEUE_ITEMS: Final = 20_000
+"""The most appends that may wait for the writer; one more is refused."""
+READER_QUEUE_ITEMS: Final = 20_000
+"""The most reads that may wait for the reader; one more is refused."""
+GROUP_APPENDS_MAX: Final = 256
+"""The most appends that may be handed over together, to share one transaction."""
+STATE_CACHE_STREAMS: Final = 20_000
+EVENTS_PER_STREAM_MAX: Final = 100_000
+EVENT_MAX_BYTES: Final = 8 * 1_048_576
+PAGE_ROWS: Final = 500
+WORKERS_MAX: Final = 1_000
+"""How many of the newest workers are asked for what they serve."""
+DECIDE_TRIES_MAX: Final = 20
+"""How often a decision is made again because another worker was first."""
+REBUILD_BATCH_STREAMS: Final = 2_000
+BUSY_SLEEP_MIN_S: Final = 0.0001
+BUSY_SLEEP_MAX_S: Final = 0.0007
+WAL_CHECKPOINT_PAGES: Final = 4_000
+"""How far the write-ahead log grows before a commit also carries it into the file, which costs flushes of its own."""
+PAGE_CACHE_KIB: Final = 32_768
+WAL_KEEP_BYTES: Final = 64 * 1_048_576
+"""A write-ahead log that grew beyond this is cut back at the next checkpoint."""
+WATCH_INTERVAL_S: Final = 0.02
+"""How often other processes' commits are looked for."""
+
+# The dispatcher.
+CLAIMS_PER_PASS: Final = 20
+IN_FLIGHT_MAX: Final = 128
+IDLE_WAKE_MAX_S: Final = 30.0
+"""The dispatcher looks at least this often, whatever it was told."""
+LATE_FACTS_MAX: Final = 64
+"""How many late facts of one intent are remembered by key, to tell a repetition from news."""
+EFFECT_PAGE_EVENTS: Final = 200
+PLACES_REMEMBERED: Final = 10_000
+"""How many conversations have their pseudonyms kept in memory."""
+LOOK_FRESH_MS: Final = 50
+"""A look at the ledger that is no older than this counts as the last look before the request."""
+RUNS_REMEMBERED: Final = 10_000
+"""How many (producer, run) pairs have their count of sends kept in memory."""
+LATE_SENDS_MAX: Final = 1_000
+"""How many best-effort sends that found no ledger are kept in memory until it accepts again."""
+WAIT_MAX_S: Final = 3_600.0
+"""How long `Delivery.wait` waits where no time is given."""

@@ -1,0 +1,224 @@
+"""The values that a gateway hands over and gets back: messages, targets, relations, origins, batches, receipts.
+
+All are frozen and JSON-shaped, so that what was recorded can be read back unchanged (msgspec does both). They
+know no platform and make no decision.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+TargetKind = Literal["direct", "group", "channel", "thread"]
+Direction = Literal["inbound", "outbound"]
+Format = Literal["plain", "markdown", "html"]
+UnitKind = Literal["text", "media", "voice", "card", "preview", "unknown"]
+Atomicity = Literal["all_or_retry_remaining", "best_effort_parts"]
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Base of the values here: immutable, comparable, and without its defaults in JSON."""
+
+
+class Target(Value, frozen=True, gc=False):
+    """Where a message goes. Only `channel`, `id`, `space` and `thread` are identity; `label` is for people."""
+
+    kind: TargetKind
+    channel: str
+    id: str
+    space: str | None = None
+    """Workspace, guild or tenant that the id belongs to."""
+    parent: str | None = None
+    thread: str | None = None
+    label: str | None = None
+    native_channel: str | None = None
+
+    @classmethod
+    def direct(cls, channel: str, id: str, **more: str | None) -> Target:
+        return cls("direct", channel, id, **more)
+
+    @classmethod
+    def group(cls, channel: str, id: str, **more: str | None) -> Target:
+        return cls("group", channel, id, **more)
+
+    @classmethod
+    def room(cls, channel: str, id: str, **more: str | None) -> Target:
+        """A target of kind `channel`, the platform's public room."""
+        return cls("channel", channel, id, **more)
+
+    @classmethod
+    def in_thread(cls, channel: str, id: str, thread: str, **more: str | None) -> Target:
+        return cls("thread", channel, id, thread=thread, **more)
+
+
+class SystemReason(StrEnum):
+    """Why the system itself speaks. A heartbeat is `cron`."""
+
+    APPROVAL = "approval"
+    TASK = "task"
+    HOOK = "hook"
+    CRON = "cron"
+    SUBAGENT = "subagent"
+    MESSAGE_TOOL = "message_tool"
+    CLI = "cli"
+    CONTROL_UI = "control_ui"
+    AUTOMATION = "automation"
+    ERROR = "error"
+
+
+class Reply(Value, frozen=True, gc=False, tag="reply", tag_field="kind"):
+    """An answer to an inbound message. `reply_to` is the platform id of what is quoted or answered."""
+
+    inbound: str | None = None
+    reply_to: str | None = None
+    thread: str | None = None
+    quote: str | None = None
+
+
+class Followup(Value, frozen=True, gc=False, tag="followup", tag_field="kind"):
+    """A later message of a conversation that no inbound message asks for."""
+
+    session: str | None = None
+    previous: str | None = None
+
+
+class Broadcast(Value, frozen=True, gc=False, tag="broadcast", tag_field="kind"):
+    """One message for many; nobody asked for it."""
+
+    reason: str | None = None
+
+
+class System(Value, frozen=True, gc=False, tag="system", tag_field="kind"):
+    """The system's own word: an approval, a task's end, a cron job."""
+
+    reason: SystemReason
+
+
+Relation = Reply | Followup | Broadcast | System
+
+
+class Origin(Value, frozen=True, gc=False):
+    """Who produced the text, apart from what it relates to. A source or version not known here is kept as it is."""
+
+    source: str = "unknown"
+    """`gateway`, `user`, `external_bot`, `platform` or `unknown`."""
+    kind: str | None = None
+    code: str | None = None
+    echo_policy: str | None = None
+    version: int = 1
+
+
+class Body(Value, frozen=True, gc=False):
+    text: str
+    format: Format = "plain"
+
+
+class Attachment(Value, frozen=True, gc=False):
+    """A file that goes with a message: by `url` where the channel takes one, else named in the text."""
+
+    name: str
+    kind: Literal["image", "audio", "video", "file"] = "file"
+    url: str | None = None
+    media_type: str | None = None
+    size: int | None = None
+    """Bytes."""
+    digest: str | None = None
+
+
+class Message(Value, frozen=True, gc=False):
+    """What should become visible, or what became visible to us."""
+
+    target: Target
+    body: Body | None = None
+    attachments: tuple[Attachment, ...] = ()
+    relation: Relation = Followup()
+    origin: Origin = Origin()
+    direction: Direction = "outbound"
+    account: str | None = None
+    id: str | None = None
+    sender: str | None = None
+    timestamp: int | None = None
+    """UTC milliseconds on the platform's clock."""
+    raw: dict[str, Any] | None = None
+
+    @classmethod
+    def text(
+        cls,
+        text: str,
+        *,
+        to: Target,
+        relation: Relation | None = None,
+        format: Format = "plain",
+        origin: Origin | None = None,
+        account: str | None = None,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> Message:
+        """The usual outbound message: a text for one target."""
+        return cls(
+            target=to,
+            body=Body(text, format),
+            attachments=attachments,
+            relation=relation if relation is not None else Followup(),
+            origin=origin if origin is not None else Origin(),
+            account=account,
+        )
+
+
+class RenderedUnit(Value, frozen=True, gc=False):
+    """One visible message of the platform, as it will be sent, so that a recovery needs no second rendering."""
+
+    index: int
+    kind: UnitKind = "text"
+    text: str | None = None
+    format: Format = "plain"
+    media: Attachment | None = None
+    payload: dict[str, Any] | None = None
+    """What a channel needs beyond text and media, in its own words."""
+    required: bool = True
+
+
+class RenderedBatch(Value, frozen=True, gc=False):
+    """Everything that one intent makes visible, in order. `marked` is the first text unit with the duplicate marker."""
+
+    units: tuple[RenderedUnit, ...]
+    atomicity: Atomicity = "all_or_retry_remaining"
+    marked: RenderedUnit | None = None
+
+
+class ReceiptPart(Value, frozen=True, gc=False):
+    """One message that the platform holds now. Without `platform_id` the platform gives none on this channel."""
+
+    index: int
+    platform_id: str | None = None
+    kind: UnitKind = "text"
+    thread: str | None = None
+    reply_to: str | None = None
+    edit_token: str | None = None
+    delete_token: str | None = None
+    url: str | None = None
+
+
+class Receipt(Value, frozen=True, gc=False):
+    """What the platform took: every id of every part, one of them the primary for threading and editing."""
+
+    NO_IDENTITY: ClassVar[str] = "none"
+
+    parts: tuple[ReceiptPart, ...]
+    primary_platform_id: str | None = None
+    sent_at: int | None = None
+    """UTC milliseconds: the platform's own time where it gives one, else ours."""
+    thread: str | None = None
+    reply_to: str | None = None
+    duplicates: int = 0
+    """Copies that went out under an at-least-once policy, each with the visible marker."""
+
+    @property
+    def platform_ids(self) -> tuple[str, ...]:
+        return tuple(part.platform_id for part in self.parts if part.platform_id is not None)
+
+    @property
+    def identity(self) -> str:
+        """`platform`, or `none` where the channel gives no ids."""
+        return "platform" if self.primary_platform_id is not None else self.NO_IDENTITY
