@@ -1,0 +1,1 @@
+"""The append-only store: one writer thread, reads beside it, and the boundary to the `eventsourcing` library."""
