@@ -1,0 +1,79 @@
+"""The `workers` view: every process that ever opened the ledger to work on it, and whether it said goodbye."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from ..ledger.fold import State
+from ..ledger.worker import WorkerState
+from .intents import Cursor
+
+NEWEST: Final = "SELECT id, host, boot, pid, msgledger, channels, down, lost, started_at, stopped_at FROM workers"
+
+
+class WorkersView:
+    """See `ledger.store.view.View`."""
+
+    name = "workers"
+    version = 1
+    columns = ("id", "host", "boot", "pid", "msgledger", "channels", "down", "lost", "started_at", "stopped_at")
+    key = ("id",)
+    fixed = ("host", "boot", "pid", "msgledger", "channels", "started_at")
+    ddl = (
+        "CREATE TABLE IF NOT EXISTS workers (id TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL,"
+        " pid INTEGER NOT NULL, msgledger TEXT NOT NULL, channels TEXT NOT NULL, down TEXT NOT NULL,"
+        " lost INTEGER NOT NULL, started_at INTEGER NOT NULL, stopped_at INTEGER) STRICT",
+    )
+
+    def rows(self, state: State) -> Iterable[tuple[object, ...]]:
+        if not isinstance(state, WorkerState):
+            return ()
+        return (
+            (
+                state.id,
+                state.host,
+                state.boot,
+                state.pid,
+                state.msgledger,
+                msgspec.json.encode(state.channels).decode(),
+                " ".join(state.down),
+                state.lost,
+                state.started_at,
+                state.stopped_at,
+            ),
+        )
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """One row. `channels` maps a channel's name to its version; times are UTC milliseconds."""
+
+    id: str
+    host: str
+    boot: str
+    pid: int
+    msgledger: str
+    channels: dict[str, str]
+    down: tuple[str, ...]
+    lost: int
+    started_at: int
+    stopped_at: int | None
+
+
+def workers(cursor: Cursor, limit: int) -> list[Worker]:
+    """The newest first."""
+    rows = cursor.execute(f"{NEWEST} ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
+    return [_worker(row) for row in rows]
+
+
+def boot_of(cursor: Cursor, worker: str) -> str | None:
+    """The boot id of the host that a worker ran on."""
+    row = cursor.execute("SELECT boot FROM workers WHERE id = ?", (worker,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _worker(row: tuple[str, str, str, int, str, str, str, int, int, int | None]) -> Worker:
+    channels = msgspec.json.decode(row[5], type=dict[str, str])
+    return Worker(*row[:5], channels, tuple(row[6].split()), *row[7:])
