@@ -1,0 +1,117 @@
+"""Asking a channel: what it promises, what it would send, what came of sending it. Every answer, and everything that it
+may raise, ends here in one of the closed outcomes, so that nothing above needs to know how channels fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ..ledger import events as e
+from ..ledger.codec import to_json
+from ..ledger.errors import InvalidConfig, SurfaceMismatch
+from ..ledger.limits import ERROR_TEXT_MAX_CHARS
+from ..ledger.message import RenderedBatch, RenderedUnit
+from ..ledger.outcome import Accepted, Cause, Outcome, Rejected, Unknown, Unresolved, Verdict
+from ..ledger.pseudonym import Pseudonyms, join
+from ..ledger.steps import Terms
+from .surface import SURFACE, Channel, Reconciles, SendContext
+
+_ANSWERS: Final = (Accepted, Rejected, Unknown)
+
+
+def check(channel: object) -> None:
+    """Refuses a channel that cannot be worked with, before anything is opened.
+
+    Raises `SurfaceMismatch` for another major surface version, `InvalidConfig` for a declaration without its function.
+    """
+    name = getattr(channel, "name", type(channel).__name__)
+    surface = getattr(channel, "surface", None)
+    if surface != SURFACE:
+        raise SurfaceMismatch(
+            f"channel {name!r} speaks version {surface} of the channel surface, this msgledger speaks {SURFACE}:"
+            " install a version of the channel that fits"
+        )
+    if not isinstance(channel, Channel):
+        raise InvalidConfig(f"channel {name!r} is not complete: it needs all that adapters.surface.Channel names")
+    declared = channel.capabilities.reconcile is not None
+    if declared != isinstance(channel, Reconciles):
+        what = "declares a look-up but has no reconcile()" if declared else "has reconcile() but declares no look-up"
+        raise InvalidConfig(f"channel {name!r} {what}: an unknown outcome would be judged wrongly")
+
+
+def terms(channel: Channel, pseudonyms: Pseudonyms, clock_bound_ms: int) -> Terms:
+    """What decisions need to know of the channel. A deduplication window without evidence is none."""
+    able = channel.capabilities
+    key, look = able.idempotency, able.reconcile
+    return Terms(
+        deadline_ms=int(able.deadline_s * 1000),
+        settle_ms=int(able.settle_s * 1000),
+        clock_bound_ms=clock_bound_ms,
+        window_ms=None if key is None or key.evidence == "unproven" else int(key.window_s * 1000),
+        reconciles=look is not None,
+        proves_absence=look is not None and look.can_prove_absence,
+        credential=pseudonyms.digest("credential", channel.name, channel.account, channel.credential),
+        config=pseudonyms.digest("config", channel.name, channel.account, channel.credential, channel.config),
+    )
+
+
+def provider_key(intent: str, plan: int, unit: int, copy: int = 0) -> str:
+    """What the platform deduplicates by: one for each unit of each plan, and another for each marked copy."""
+    key = f"{intent.replace('-', '')}{plan:02x}{unit:02x}"
+    return f"{key}c{copy}" if copy else key
+
+
+def outgoing(batch: RenderedBatch, unit: int, marked: bool) -> RenderedUnit:
+    """The unit as it goes out: the marked variant where the attempt is a copy."""
+    if marked and batch.marked is not None and batch.marked.index == unit:
+        return batch.marked
+    return batch.units[unit]
+
+
+def unit_try(channel: Channel, unit: RenderedUnit, context: SendContext, pseudonyms: Pseudonyms) -> e.UnitTry:
+    """The key and the keyed digest of the bytes that would go out for this unit."""
+    request_bytes: Callable[[RenderedUnit, SendContext], bytes] | None = getattr(channel, "request_bytes", None)
+    raw = to_json(unit) if request_bytes is None else request_bytes(unit, context)
+    return e.UnitTry(context.unit, context.provider_key, pseudonyms.mac("request", join(context.provider_key, raw)))
+
+
+async def deliver(channel: Channel, unit: RenderedUnit, context: SendContext) -> Outcome:
+    """One request, one outcome. Only cancellation gets through."""
+    try:
+        async with asyncio.timeout(max(0.0, context.deadline_s)):
+            answer = await channel.deliver(unit, context)
+    except (Rejected, Unknown) as raised:
+        return raised
+    except TimeoutError:
+        return Unknown(Cause.TIMEOUT, f"no answer within {context.deadline_s:.3f} s")
+    except Exception as raised:
+        return Unknown(Cause.RAISED, f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS])
+    if not isinstance(answer, _ANSWERS):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Unknown(Cause.MALFORMED, f"the channel answered with {type(answer).__name__}")
+    if isinstance(answer, Accepted):
+        return identified(channel, answer)
+    return answer
+
+
+def identified(channel: Channel, answer: Accepted) -> Accepted | Unknown:
+    """Without an id it proves nothing, unless the channel gives none, or knew our key and cannot be asked."""
+    if answer.platform_id is not None or any(part.platform_id is not None for part in answer.parts):
+        return answer
+    if channel.capabilities.receipt == "none":
+        return answer
+    if answer.duplicate and channel.capabilities.reconcile is None:
+        return answer
+    return Unknown(Cause.NO_IDENTITY, "the platform gave no message id", status=answer.status)
+
+
+async def look_up(channel: Channel, unit: RenderedUnit, context: SendContext) -> Verdict:
+    """Ask the platform what became of a unit. A look-up that fails is unresolved and may be repeated."""
+    if not isinstance(channel, Reconciles):
+        return Unresolved("the channel has no look-up", retryable=False)
+    try:
+        async with asyncio.timeout(max(0.0, context.deadline_s)):
+            return await channel.reconcile(unit, context)
+    except Exception as raised:
+        return Unresolved(f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS])

@@ -1,0 +1,197 @@
+"""The channel surface: all that the lifecycle knows of a platform.
+
+A channel renders a message into units, delivers one unit with exactly one visible request, and says what came of it.
+It decides nothing, retries nothing and sleeps never; whether, when and how often it is asked is the core's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from ..ledger.limits import DEADLINE_MS, SETTLE_MS
+from ..ledger.message import Message, ReceiptPart, RenderedBatch, RenderedUnit, Target, Value
+from ..ledger.outcome import FailureClass, Outcome, Verdict
+
+SURFACE = 1
+"""The major version of this surface. A channel of another one is refused."""
+
+Evidence = Literal["proved", "documented", "unproven"]
+
+
+class TextLimit(Value, frozen=True, gc=False):
+    max: int
+    unit: Literal["utf16", "codepoints", "bytes"] = "codepoints"
+    chunking: bool = False
+    """Longer text is split into several units; otherwise it is refused before anything is recorded."""
+
+
+class Idempotency(Value, frozen=True, gc=False):
+    """The platform recognises a key that we choose. `unproven` evidence is never a licence to send again."""
+
+    kind: Literal["client_key", "deterministic_id", "reply_slot"]
+    field: str
+    window_s: float
+    scope: str = "account"
+    on_duplicate: Literal["returns_receipt", "conflict_with_receipt", "conflict_blind"] = "returns_receipt"
+    evidence: Evidence = "unproven"
+
+
+class Lookup(Value, frozen=True, gc=False):
+    """How an unknown outcome can be looked up. `can_prove_absence`: not found means not sent, after the lease end."""
+
+    kind: Literal["by_key", "by_metadata", "history_match", "passive_status"]
+    horizon_s: float | None = None
+    can_prove_absence: bool = False
+    evidence: Evidence = "unproven"
+
+
+class Change(Value, frozen=True, gc=False):
+    """Edits or deletes are possible, within `window_s` where it is not None."""
+
+    window_s: float | None = None
+
+
+class Ack(Value, frozen=True, gc=False):
+    kind: str
+    deadline_s: float | None = None
+
+
+class Capabilities(Value, frozen=True, gc=False):
+    """What a channel may promise, as data. The documentation's table of guarantees is made from it."""
+
+    text: TextLimit = TextLimit(max=4096)
+    idempotency: Idempotency | None = None
+    reconcile: Lookup | None = None
+    edit: Change | None = None
+    delete: Change | None = None
+    threads: bool = False
+    attachments: Literal["none", "remote_url", "upload"] = "none"
+    live: bool = False
+    origin: Literal["native", "label", "registry"] = "registry"
+    ack: Ack | None = None
+    batch_max: int = 1
+    receipt: Literal["required", "none"] = "required"
+    """`none`: the platform gives no ids on this channel, and an acceptance without one is a receipt."""
+    deadline_s: float = DEADLINE_MS / 1000
+    """Hard deadline of one attempt."""
+    settle_s: float = SETTLE_MS / 1000
+    """The longest that a request may still be applied after its deadline, plus the look-up's lag."""
+    per_second: float | None = None
+    """Pace of redelivery per account; None: as fast as it goes."""
+
+    def promise(self) -> str:
+        """At-least-once or effectively-once, and why, in words for people."""
+        key, look = self.idempotency, self.reconcile
+        if key is not None and key.evidence != "unproven":
+            return f"effectively once within {key.window_s:g} s of the first attempt ({key.field}, {key.evidence})"
+        if look is not None and look.can_prove_absence and look.evidence != "unproven":
+            return f"effectively once where history can be read ({look.kind}, {look.evidence})"
+        if look is not None:
+            return "at least once by policy; an unknown outcome is looked up, and held where it is not found"
+        return "at least once by policy; an unknown outcome is held for a person otherwise"
+
+
+class RenderContext(Value, frozen=True, gc=False):
+    """What rendering may depend on beside the message."""
+
+    at: int
+    """UTC milliseconds."""
+    intent: str
+    random: bytes = b""
+
+
+class SendContext(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One attempt at one unit. `action` is `send`, `edit` or `delete`; the latter two name their object."""
+
+    intent: str
+    attempt: int
+    unit: int
+    provider_key: str
+    """The same for every attempt at this unit: the platform's deduplication key."""
+    deadline_s: float
+    """Seconds that are left for this request."""
+    target: Target
+    action: Literal["send", "edit", "delete"] = "send"
+    of_platform_id: str | None = None
+    of_token: str | None = None
+    reply_to: str | None = None
+    receipts: tuple[ReceiptPart, ...] = ()
+    """What the platform holds of the units before this one."""
+    first_attempt_at: int | None = None
+    marked: bool = False
+    last_look: Callable[[], Awaitable[None]] | None = None
+    """To be awaited once more after connecting, right before the bytes leave; it raises where the attempt is over."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """All that the lifecycle knows. Optional methods are looked for by name: see `Reconciles` and the others below."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def surface(self) -> int: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def capabilities(self) -> Capabilities: ...
+    @property
+    def ready(self) -> bool:
+        """False: its intents are not due, and cost no attempt."""
+        ...
+
+    @property
+    def credential(self) -> str:
+        """What identifies the credential and device that deduplication is scoped to. Kept as a keyed digest only."""
+        ...
+
+    @property
+    def config(self) -> str:
+        """All settings whose change could mend `auth` or `permission`, as one text. Kept as a keyed digest only."""
+        ...
+
+    def render(self, message: Message, context: RenderContext) -> RenderedBatch: ...
+
+    async def deliver(self, unit: RenderedUnit, context: SendContext) -> Outcome:
+        """Exactly one visible request. Raising `Rejected` or `Unknown` is as good as returning it."""
+        ...
+
+
+@runtime_checkable
+class Reconciles(Protocol):
+    async def reconcile(self, unit: RenderedUnit, context: SendContext) -> Verdict: ...
+
+
+@runtime_checkable
+class Requests(Protocol):
+    def request_bytes(self, unit: RenderedUnit, context: SendContext) -> bytes:
+        """What would be sent, without credentials: its digest decides whether a resend is the same request."""
+        ...
+
+
+@runtime_checkable
+class FallsBack(Protocol):
+    def fallback(
+        self,
+        message: Message,
+        refused: RenderedBatch,
+        failure: FailureClass,
+        context: RenderContext,
+        code: str | None = None,
+    ) -> RenderedBatch | None:
+        """Another plan for a refused batch of which nothing is visible, or None. Asked once an intent.
+
+        `code` is the platform's own code of the refusal (`Rejected.code`), where it gave one.
+        """
+        ...
+
+
+@runtime_checkable
+class Opens(Protocol):
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
