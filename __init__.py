@@ -1,0 +1,169 @@
+"""msgledger: an event-sourced message ledger for chat and agent gateways.
+
+    async with msgledger.open("ledger.db", channels=[telegram]) as gateway:
+        delivery = await gateway.send(Message.text("The build is green.", to=Target.group("telegram", "ops")))
+
+What is named in `__all__` is the public face. Everything is imported when it is first used, so that importing the
+package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .adapters.callable import CallableChannel
+    from .adapters.surface import (
+        Capabilities,
+        Change,
+        Channel,
+        Idempotency,
+        Lookup,
+        RenderContext,
+        SendContext,
+        TextLimit,
+    )
+    from .ledger.dossier import Dossier
+    from .ledger.errors import (
+        IdempotencyConflict,
+        InvalidMessage,
+        LedgerError,
+        NoSuchIntent,
+        NotPossible,
+        StoreUnavailable,
+        UnknownChannel,
+        WriteUncertain,
+    )
+    from .ledger.intent import Status
+    from .ledger.message import (
+        Attachment,
+        Body,
+        Broadcast,
+        Followup,
+        Message,
+        Origin,
+        Receipt,
+        ReceiptPart,
+        RenderedBatch,
+        RenderedUnit,
+        Reply,
+        System,
+        SystemReason,
+        Target,
+    )
+    from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
+    from .lifecycle.gateway import Gateway, open
+    from .lifecycle.send import Delivery, Sending
+
+_FACE = {
+    "CallableChannel": ".adapters.callable",
+    "Capabilities": ".adapters.surface",
+    "Change": ".adapters.surface",
+    "Channel": ".adapters.surface",
+    "Idempotency": ".adapters.surface",
+    "Lookup": ".adapters.surface",
+    "RenderContext": ".adapters.surface",
+    "SendContext": ".adapters.surface",
+    "TextLimit": ".adapters.surface",
+    "Dossier": ".ledger.dossier",
+    "IdempotencyConflict": ".ledger.errors",
+    "InvalidMessage": ".ledger.errors",
+    "LedgerError": ".ledger.errors",
+    "NoSuchIntent": ".ledger.errors",
+    "NotPossible": ".ledger.errors",
+    "StoreUnavailable": ".ledger.errors",
+    "UnknownChannel": ".ledger.errors",
+    "WriteUncertain": ".ledger.errors",
+    "Status": ".ledger.intent",
+    "Attachment": ".ledger.message",
+    "Body": ".ledger.message",
+    "Broadcast": ".ledger.message",
+    "Followup": ".ledger.message",
+    "Message": ".ledger.message",
+    "Origin": ".ledger.message",
+    "Receipt": ".ledger.message",
+    "ReceiptPart": ".ledger.message",
+    "RenderedBatch": ".ledger.message",
+    "RenderedUnit": ".ledger.message",
+    "Reply": ".ledger.message",
+    "System": ".ledger.message",
+    "SystemReason": ".ledger.message",
+    "Target": ".ledger.message",
+    "Accepted": ".ledger.outcome",
+    "FailureClass": ".ledger.outcome",
+    "NotDispatched": ".ledger.outcome",
+    "NotSent": ".ledger.outcome",
+    "Rejected": ".ledger.outcome",
+    "Sent": ".ledger.outcome",
+    "Unknown": ".ledger.outcome",
+    "Unresolved": ".ledger.outcome",
+    "Gateway": ".lifecycle.gateway",
+    "open": ".lifecycle.gateway",
+    "Delivery": ".lifecycle.send",
+    "Sending": ".lifecycle.send",
+}
+"""Where each public name lives."""
+
+__all__ = [
+    "Accepted",
+    "Attachment",
+    "Body",
+    "Broadcast",
+    "CallableChannel",
+    "Capabilities",
+    "Change",
+    "Channel",
+    "Delivery",
+    "Dossier",
+    "FailureClass",
+    "Followup",
+    "Gateway",
+    "Idempotency",
+    "IdempotencyConflict",
+    "InvalidMessage",
+    "LedgerError",
+    "Lookup",
+    "Message",
+    "NoSuchIntent",
+    "NotDispatched",
+    "NotPossible",
+    "NotSent",
+    "Origin",
+    "Receipt",
+    "ReceiptPart",
+    "Rejected",
+    "RenderContext",
+    "RenderedBatch",
+    "RenderedUnit",
+    "Reply",
+    "SendContext",
+    "Sending",
+    "Sent",
+    "Status",
+    "StoreUnavailable",
+    "System",
+    "SystemReason",
+    "Target",
+    "TextLimit",
+    "Unknown",
+    "UnknownChannel",
+    "Unresolved",
+    "WriteUncertain",
+    "__version__",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_FACE[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,120 @@
+"""Sending without the ledger: what `disabled` asks for, and what `best_effort` falls back to when the store is away.
+
+A best-effort send keeps its ordinary events in memory, bounded, and appends them when the store accepts again, marked
+`late`, with their own times and their true outcome. If the process dies first they are lost; nothing can say so then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from msgspec.structs import replace
+
+from ..adapters import calls
+from ..ledger import decide, intent
+from ..ledger import events as e
+from ..ledger.dossier import Dossier
+from ..ledger.errors import Conflict, LedgerError, StoreUnavailable
+from ..ledger.intent import Status
+from ..ledger.limits import LATE_SENDS_MAX
+from ..ledger.outcome import Accepted, Outcome, Rejected
+from ..ledger.steps import Start
+from ..ledger.store.append import NEW, Append
+from ..projections.intents import KeyFree
+from ..projections.waiting import Settled, settled
+from .dispatch import Dispatcher
+from .plan import Planned
+
+log = logging.getLogger("msgledger")
+
+AGAIN_S = 0.2
+
+
+class Direct:
+    """One per gateway."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._late: deque[tuple[str, str, tuple[e.Event, ...]]] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def send(self, planned: Planned) -> Settled:
+        """One attempt, and no record of it."""
+        once, _ = await self._once(planned)
+        return once
+
+    async def send_late(self, planned: Planned, error: StoreUnavailable) -> Settled:
+        """One attempt now; its events as soon as the ledger takes them. Raises `error` where too many wait already."""
+        if len(self._late) >= LATE_SENDS_MAX:
+            raise error
+        log.warning("intent %s goes out without the ledger: %s", planned.dossier.state.id, error)
+        once, events = await self._once(planned)
+        self._late.append((once.state.id, once.state.key, events))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.get_running_loop().create_task(self._flush(str(error)))
+        return once
+
+    async def stop(self) -> None:
+        """A last try to write what is still in memory."""
+        if self._flushing is not None and not self._flushing.done():
+            self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        if self._late:
+            try:
+                await self._write("the gateway closed")
+            except LedgerError as error:
+                log.error("%d best-effort sends are not in the ledger: %s", len(self._late), error)
+
+    async def _once(self, planned: Planned) -> tuple[Settled, tuple[e.Event, ...]]:
+        channel, dossier = planned.channel, planned.dossier
+        attempts, clock, by = self._dispatcher.attempts, self._dispatcher.clock, self._dispatcher.by
+        events: list[e.Event] = [replace(planned.event, late=True)]
+
+        def happened(dossier: Dossier, event: e.Event) -> Dossier:
+            events.append(event)
+            return replace(dossier, state=intent.evolve(dossier.state, event, event.at))
+
+        dossier = happened(dossier, attempts.claim(dossier, channel, Start("first")))
+        while dossier.state.status is Status.SENDING and (unit := dossier.state.next_unit) is not None:
+            assert dossier.batch is not None
+            context = attempts.context(channel, dossier, unit, 1, False)
+            began = clock.boot_ms()
+            outcome: Outcome = await calls.deliver(channel, calls.outgoing(dossier.batch, unit, False), context)
+            event = attempts.event(dossier.state, channel, 1, unit, outcome, clock.boot_ms() - began)
+            dossier = happened(dossier, event)
+            if isinstance(outcome, Accepted) and outcome.parts:
+                dossier = replace(dossier, details={**dossier.details, unit: outcome.parts})
+            if isinstance(outcome, Rejected) and dossier.state.status is not Status.SENDING:
+                break
+        last = decide.finish(dossier.state, at=clock.wall_ms(), by=by)
+        if last is not None:
+            dossier = happened(dossier, last)
+        return settled(dossier), tuple(events)
+
+    async def _flush(self, error: str) -> None:
+        while self._late:
+            await asyncio.sleep(AGAIN_S)
+            try:
+                await self._write(error)
+            except StoreUnavailable:
+                continue
+
+    async def _write(self, error: str) -> None:
+        """Everything that waits, and the fact that it had to wait, in one transaction."""
+        waiting = list(self._late)
+        items = [Append(stream, events, expected=NEW, guard=KeyFree(key)) for stream, key, events in waiting]
+        lost = e.DurabilityLost(
+            at=self._dispatcher.clock.wall_ms(),
+            by=self._dispatcher.by,
+            sends=len(waiting),
+            error=error.split(":")[0][:80],
+        )
+        results = await self._dispatcher.store.append(*items, Append(self._dispatcher.worker, (lost,)))
+        for _ in waiting:
+            self._late.popleft()
+        for result in results:
+            if isinstance(result, Conflict):
+                log.error("a best-effort send is not in the ledger: %s", result)
+        self._dispatcher.wake()

@@ -1,0 +1,418 @@
+"""The dispatcher: live sending and recovery in one. It takes what is due, claims it, and has it sent.
+
+It decides nothing: `ledger.steps` says what to do next, `ledger.decide` makes the events, the store refuses what comes
+too late. No request leaves before its attempt is durable, and whatever the platform did is appended, whoever owns the
+intent by then. It runs as long as the gateway does; its cost grows with what is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import apsw
+from msgspec.structs import replace
+
+from ..adapters.gate import Account, Gate
+from ..adapters.surface import Channel
+from ..ledger import decide
+from ..ledger import events as e
+from ..ledger.dossier import Dossier
+from ..ledger.errors import Conflict, LaneBusy, StoreUnavailable
+from ..ledger.fold import HeldStream
+from ..ledger.intent import IntentState, Status
+from ..ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX
+from ..ledger.outcome import FailureClass
+from ..ledger.steps import (
+    Check,
+    End,
+    Finish,
+    Park,
+    Release,
+    Start,
+    Step,
+    TakeOver,
+    Terms,
+    Wait,
+    next_step,
+    same_request,
+)
+from ..ledger.store.append import Append
+from ..ledger.store.apply import dossier_of
+from ..ledger.store.clock import Clock
+from ..ledger.store.store import Store
+from ..projections.intents import Head, LaneFree, heads
+from ..projections.waiting import Waiters
+from ..projections.workers import boot_of
+from .attempt import Attempts
+from .holds import Holds
+
+log = logging.getLogger("msgledger")
+
+POLL_S = 0.5
+"""How often readiness and the owners of other workers' attempts are looked at while nothing else happens."""
+LATER_MS = 60_000
+"""When to look again at what nothing here can move."""
+ORPHAN_MS = 1_000
+"""How long a claim of our own may stand without an attempt here: it may still be on its way back from the store."""
+CLOSE_EXTRA_S = 5.0
+"""How long after the last deadline an outcome may wait for the ledger while the gateway closes."""
+
+
+class Dispatcher:
+    """One per gateway, on its event loop.
+
+    `channels` by (channel, account). `is_dead` says whether a worker is provably dead.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        channels: Mapping[tuple[str, str], Channel],
+        *,
+        worker: str,
+        clock: Clock,
+        chance: random.Random,
+        is_dead: Callable[[str], bool],
+        clock_bound_ms: int = 0,
+    ) -> None:
+        self.store = store
+        self.channels = channels
+        self.worker = worker
+        self.by = f"worker:{worker}"
+        self.clock = clock
+        self.is_dead = is_dead
+        self.gate = Gate(clock, chance)
+        self.attempts = Attempts(
+            store,
+            worker=worker,
+            clock=clock,
+            chance=chance,
+            gate=self.gate,
+            clock_bound_ms=clock_bound_ms,
+            turned=self._turned,
+        )
+        self.holds = Holds(store, channels, by=self.by, clock=clock, terms=self.attempts.terms, is_dead=is_dead)
+        self.busy: dict[str, asyncio.Task[None]] = {}
+        self.handed: set[str] = set()
+        """Intents whose claim is with the writer: they are ours before the task stands in `busy`."""
+        self.waiters = Waiters()
+        self._wake = asyncio.Event()
+        self._crowded: set[str] = set()
+        self._later: dict[str, tuple[int, int]] = {}
+        self._seen: dict[tuple[str, int], int] = {}
+        self._boots: dict[str, str | None] = {worker: clock.boot_id}
+        self._loop_task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._unsettled: set[str] = set()
+        self._said: dict[str, Status] = {}
+        self._foreign = False
+
+    # ---- life
+
+    def start(self) -> None:
+        self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="msgledger-dispatch")
+
+    def wake(self) -> None:
+        """Something may be due now."""
+        self._wake.set()
+
+    def news(self) -> None:
+        """Another process has written: what it did may free a lane, or settle what a caller waits for."""
+        self._later.clear()
+        self._wake.set()
+        for stream in [id for id in self.waiters.streams() if id not in self.busy]:
+            self.store.read(dossier_of, stream).add_done_callback(self._heard)
+
+    def _heard(self, done: asyncio.Future[Dossier]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.waiters.tell(done.result(), self.clock.wall_ms())
+
+    async def stop(self) -> None:
+        """Start nothing more, let attempts in flight end until their deadline, record what is left as unknown."""
+        self._closing = True
+        self._wake.set()
+        if self._loop_task is not None:
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+        longest = max((channel.capabilities.deadline_s for channel in self.channels.values()), default=0.0)
+        if self.busy:
+            _, late = await asyncio.wait([*self.busy.values()], timeout=longest + CLOSE_EXTRA_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=CLOSE_EXTRA_S)
+        self.waiters.dismiss()
+
+    # ---- what callers see
+
+    def may_claim(self, channel: Channel, lane: str) -> bool:
+        """Whether a new message may be claimed in the commit that records it."""
+        if self._closing or lane in self._crowded or len(self.busy) >= IN_FLIGHT_MAX:
+            return False
+        return channel.ready and self.gate.open((channel.name, channel.account), redelivery=False)
+
+    def note_waiting(self, lane: str) -> None:
+        """A message waits in this lane: look for it when the one before it ends."""
+        self._crowded.add(lane)
+        self.wake()
+
+    def in_hand(self, stream: str) -> bool:
+        """Whether this dispatcher is at it already."""
+        return stream in self.busy or stream in self.handed
+
+    async def claim_now(self, stream: str) -> None:
+        """Claim one intent without waiting for its time; where its lane is taken, the loop will come to it."""
+        dossier = await self.attempts.reload(stream)
+        state = dossier.state
+        channel = self.channels.get((state.channel, state.account))
+        if channel is not None and state.status is Status.PENDING and not self.in_hand(stream):
+            claim = self.attempts.claim(dossier, channel, Start("first" if state.attempts == 0 else "retry"))
+            free = LaneFree(state.lane, self.clock.wall_ms())
+            self.handed.add(stream)
+            try:
+                [result] = await self.store.append(Append(stream, (claim,), expected=state.head, guard=free))
+            finally:
+                self.handed.discard(stream)
+            if isinstance(result, Conflict):
+                self._crowded.add(state.lane)
+            elif isinstance(result.state, IntentState):
+                self.run_claimed(replace(dossier, state=result.state), channel)
+        self.wake()
+
+    def run_claimed(self, dossier: Dossier, channel: Channel) -> None:
+        """Perform the attempt that was just claimed. The task belongs to the dispatcher, not to the caller."""
+        self.spawn(dossier, self.attempts.run(dossier, channel, self._changed))
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        next_at: int | None = self.clock.boot_ms()
+        while not self._closing:
+            try:
+                due = next_at is not None and self.clock.boot_ms() >= next_at
+                for account, ready in self.gate.readiness(self.channels):
+                    self._turned(account, ready, None)
+                if await self.holds.tend():
+                    self._wake.set()
+                if self._wake.is_set() or due or self._foreign:
+                    self._wake.clear()
+                    next_at = await self._pass()
+            except StoreUnavailable as error:
+                log.warning("the ledger cannot be used now: %s", error)
+            except Exception:
+                log.exception("the dispatcher met an error and goes on")
+            until = POLL_S if next_at is None else min(POLL_S, (next_at - self.clock.boot_ms()) / 1000)
+            if not self._closing:
+                await self.clock.wait(self._wake, max(0.001, until))
+
+    async def _pass(self) -> int | None:
+        """Everything that can be done now; returns when to look again (boot clock), None where nothing is owed."""
+        now = self.clock.wall_ms()
+        found = await self.store.read(heads, now)
+        self._foreign = any(head.status == "sending" and head.owner != self.worker for head in found)
+        alive = {head.id for head in found}
+        self._crowded &= {head.lane for head in found}
+        self._later = {id: later for id, later in self._later.items() if id in alive}
+        self._seen = {seen: since for seen, since in self._seen.items() if seen[0] in alive}
+        self._said = {id: said for id, said in self._said.items() if id in alive}
+        next_at: int | None = None
+        ready: list[Head] = []
+        for head in found:
+            at = self._not_before(head, now)
+            if at is None:
+                continue
+            if at <= now and len(ready) < CLAIMS_PER_PASS:
+                ready.append(head)
+            else:
+                next_at = max(at, now + 1) if next_at is None else min(next_at, max(at, now + 1))
+        if ready:
+            await self._handle(ready)
+            self._wake.set()
+        return None if next_at is None else self.clock.boot_ms() + next_at - now
+
+    def _not_before(self, head: Head, now: int) -> int | None:
+        """When to look at it; None while it is in hand here or its channel is elsewhere."""
+        if self.in_hand(head.id):
+            return None
+        if head.owner == self.worker and head.id not in self._later:
+            self._defer(head.id, head.head, ORPHAN_MS)
+        elif head.owner is not None and head.owner != self.worker and self.is_dead(head.owner):
+            return 0
+        version, until = self._later.get(head.id, (-1, 0))
+        return now + until - self.clock.boot_ms() if version == head.head else head.due_at
+
+    async def _handle(self, ready: list[Head]) -> None:
+        dossiers = await self.store.read(self._load, ready)
+        appends: list[Append] = []
+        plans: list[tuple[Dossier, Channel | None, bool]] = []
+        for head, dossier in zip(ready, dossiers, strict=True):
+            if self.in_hand(head.id):
+                continue
+            if dossier is None or head.id in self.busy:
+                self._defer(head.id, head.head, LATER_MS)
+                continue
+            channel = self.channels.get((dossier.state.channel, dossier.state.account))
+            try:
+                events, claims = self._decide(dossier, channel)
+            except Exception:
+                log.exception("intent %s cannot be handled now", head.id)
+                self._defer(head.id, head.head, LATER_MS)
+                continue
+            if events:
+                state = dossier.state
+                guard = LaneFree(state.lane, self.clock.wall_ms()) if claims else None
+                appends.append(Append(state.id, events, expected=state.head, guard=guard))
+                plans.append((dossier, channel, claims))
+        if not appends:
+            return
+        results = await self.store.append(*appends)
+        for (dossier, channel, claims), result in zip(plans, results, strict=True):
+            if isinstance(result, Conflict):
+                if isinstance(result, LaneBusy):
+                    self._crowded.add(dossier.state.lane)
+                    self._defer(dossier.state.id, dossier.state.head, 50)
+                continue
+            assert isinstance(result.state, IntentState)
+            now_is = replace(dossier, state=result.state)
+            if claims and channel is not None:
+                self.run_claimed(now_is, channel)
+            else:
+                self._changed(now_is)
+
+    def _load(self, cursor: apsw.Cursor, ready: list[Head]) -> list[Dossier | None]:
+        """On the reader thread: the intents with their content, None for one that cannot be read."""
+        found: list[Dossier | None] = []
+        for head in ready:
+            try:
+                dossier = dossier_of(cursor, head.id)
+            except HeldStream as error:
+                log.error("intent %s is left alone: %s", head.id, error)
+                found.append(None)
+                continue
+            for attempt in dossier.state.live:
+                if attempt.owner not in self._boots:
+                    self._boots[attempt.owner] = boot_of(cursor, attempt.owner)
+            found.append(dossier)
+        return found
+
+    def _decide(self, dossier: Dossier, channel: Channel | None) -> tuple[tuple[e.Event, ...], bool]:
+        """The events of the next step, and whether they are a claim."""
+        state = dossier.state
+        at = self.clock.wall_ms()
+        terms = Terms() if channel is None else self.attempts.terms(channel)
+        step = self._step(dossier, channel, terms, at)
+        match step:
+            case Finish():
+                event = decide.finish(state, at=at, by=self.by)
+                return ((event,) if event is not None else ()), False
+            case End(reason=reason):
+                return (decide.end(state, reason, at=at, by=self.by),), False
+            case TakeOver():
+                return (decide.taken_over(state, at=at, by=self.by),), False
+            case Park() if channel is not None and channel.ready:
+                return (decide.parked(state, at=at, by=self.by),), False
+            case Release() if channel is not None and channel.ready:
+                return (e.IntentHeld(at=at, by=self.by),), False
+            case Check() if channel is not None:
+                self.spawn(dossier, self.attempts.check(dossier, channel, step, self._changed))
+            case Start() if channel is not None and self._may_start(channel, state):
+                return (self.attempts.claim(dossier, channel, step),), True
+            case Wait(until=until):
+                self._defer(state.id, state.head, LATER_MS if until is None else until - at)
+            case _:
+                closed_ms = self.gate.closed_for_ms((state.channel, state.account)) or int(POLL_S * 1000)
+                self._defer(state.id, state.head, LATER_MS if channel is None else closed_ms)
+        return (), False
+
+    def _step(self, dossier: Dossier, channel: Channel | None, terms: Terms, at: int) -> Step:
+        state = dossier.state
+        over = self._lease_over(state)
+        current = state.current
+        dead = current is not None and (current.owner == self.worker or self.is_dead(current.owner))
+        step = next_step(state, terms, at, lease_over=over, owner_dead=dead)
+        if (
+            isinstance(step, Start)
+            and step.licence == "window"
+            and channel is not None
+            and not same_request(state, self.attempts.tries(channel, dossier))
+        ):
+            closed = replace(terms, window_ms=None)
+            return next_step(state, closed, at, lease_over=over, owner_dead=dead)
+        return step
+
+    def _may_start(self, channel: Channel, state: IntentState) -> bool:
+        if not channel.ready or len(self.busy) >= IN_FLIGHT_MAX:
+            return False
+        return self.gate.open(
+            (channel.name, channel.account), redelivery=state.attempts > 0 or state.id not in self.waiters
+        )
+
+    def _lease_over(self, state: IntentState) -> bool:
+        """Whether every attempt in flight or in doubt is past its lease, on the clock that no correction shortens.
+
+        An attempt of another boot of the host is timed from when it was first seen here.
+        """
+        boot = self.clock.boot_ms()
+        for attempt in state.live:
+            began = attempt.boot_ms
+            if self._boots.get(attempt.owner) != self.clock.boot_id:
+                began = self._seen.setdefault((state.id, attempt.number), boot)
+            if boot - began < attempt.deadline_ms + attempt.margin_ms:
+                return False
+        return True
+
+    def _defer(self, id: str, head: int, wait_ms: int) -> None:
+        """What was waited for and did not come about by its time is looked at with the next poll."""
+        self._later[id] = (head, self.clock.boot_ms() + (wait_ms if wait_ms > 0 else int(POLL_S * 1000)))
+
+    # ---- tasks and news
+
+    def spawn(self, dossier: Dossier, work: Coroutine[Any, Any, None]) -> None:
+        id, lane = dossier.state.id, dossier.state.lane
+        task = asyncio.get_running_loop().create_task(work)
+        self.busy[id] = task
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if self.busy.get(id) is task:
+                del self.busy[id]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("intent %s: its attempt ended with an error", id, exc_info=error)
+            if lane in self._crowded or id in self._unsettled:
+                self._unsettled.discard(id)
+                self._wake.set()
+
+        task.add_done_callback(ended)
+
+    def _changed(self, dossier: Dossier) -> None:
+        """An intent has a new status here: tell who waits, and look again where it is still owed."""
+        state = dossier.state
+        if self._said.get(state.id) is not state.status:
+            log.info("intent %s is %s", state.id, state.status.value)
+        self._said[state.id] = state.status
+        if not state.terminal and state.status is not Status.SENDING:
+            self._unsettled.add(state.id)
+            if state.id not in self.busy:
+                self._wake.set()
+        self.waiters.tell(dossier, self.clock.wall_ms())
+
+    def _turned(self, account: Account, up: bool, failure: FailureClass | None) -> None:
+        """A channel came or went: that is a fact of this worker, and what was put off for it may be due."""
+        self._later.clear()
+        self._wake.set()
+        channel, name = account
+        log.info("channel %s/%s is %s", channel, name, "ready" if up else "down")
+        at = self.clock.wall_ms()
+        event = (
+            e.ChannelReady(at=at, by=self.by, channel=channel, account=name)
+            if up
+            else e.ChannelDown(at=at, by=self.by, channel=channel, account=name, failure=failure)
+        )
+        self.store.append(Append(self.worker, (event,))).add_done_callback(_noted)
+
+
+def _noted(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.warning("a channel's change was not recorded: %s", error)

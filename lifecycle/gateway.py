@@ -1,0 +1,305 @@
+"""The gateway: what `open` returns. It puts the parts together, keeps a worker in the ledger, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from ..adapters import calls
+from ..adapters.surface import Channel, Opens
+from ..ledger import events as e
+from ..ledger.dossier import Dossier
+from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
+from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX, PAGE_ROWS
+from ..ledger.message import Message, Target
+from ..ledger.store.append import NEW, Append
+from ..ledger.store.clock import Clock, HostClock, host_name, new_id
+from ..ledger.store.owner import Owner
+from ..ledger.store.store import Store
+from ..projections import VIEWS
+from ..projections.effects import Fn, Subscriber, When
+from ..projections.intents import Row, find, owners_in_flight
+from ..projections.receipts import by_platform_id
+from ..version import __version__
+from .direct import Direct
+from .dispatch import Dispatcher
+from .plan import Durable, Options, Planner
+from .send import Delivery, Sender, Sending
+
+
+class Gateway:
+    """Sends messages and owes them until they have arrived. Made by `msgledger.open`; use it with `async with`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        channels: Sequence[Channel] = (),
+        *,
+        durability: Durable = "required",
+        lock_wait_s: float = APPEND_WAIT_MS / 1000,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._path = path
+        self._channels = _by_account(channels)
+        self._durability: Durable = durability
+        self._lock_wait_ms = int(lock_wait_s * 1000)
+        self._clock = clock if clock is not None else HostClock()
+        self._chance = chance if chance is not None else random.Random()
+        self._subscribers: list[Subscriber] = []
+        self._wanted: list[tuple[str, When, Fn]] = []
+        self._store: Store | None = None
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the ledger, take a worker's lock, and begin with what is owed."""
+        if self._store is not None:
+            raise NotPossible("the gateway is open already")
+        loop = asyncio.get_running_loop()
+        store = await loop.run_in_executor(None, self._open_store)
+        try:
+            await self._begin(store)
+        except BaseException:
+            await loop.run_in_executor(None, store.close)
+            raise
+        self._store = store
+
+    def _open_store(self) -> Store:
+        return Store.open(self._path, VIEWS, wall_ms=self._clock.wall_ms, wait_ms=self._lock_wait_ms)
+
+    async def _begin(self, store: Store) -> None:
+        self.worker = new_id(self._clock.wall_ms())
+        self._owner = Owner(store.path)
+        self._owner.hold(self.worker)
+        await self._append_started(store)
+        self._owner.sweep({self.worker, *await store.read(owners_in_flight)})
+        self._dispatcher = Dispatcher(
+            store,
+            self._channels,
+            worker=self.worker,
+            clock=self._clock,
+            chance=self._chance,
+            is_dead=self._owner.is_dead,
+        )
+        self._direct = Direct(self._dispatcher)
+        planner = Planner(self._channels, store.pseudonyms, worker=self.worker, clock=self._clock)
+        self._sender = Sender(planner, self._dispatcher, self._direct)
+        self._stops: list[Callable[[], None]] = [store.on_foreign_commit(self._dispatcher.news)]
+        for channel in self._channels.values():
+            if isinstance(channel, Opens):
+                await channel.open()
+        for name, when, fn in self._wanted:
+            await self._subscribe(store, name, when, fn)
+        self._dispatcher.start()
+
+    async def _append_started(self, store: Store) -> None:
+        started = e.WorkerStarted(
+            at=self._clock.wall_ms(),
+            by=f"worker:{self.worker}",
+            host=host_name(),
+            boot=self._clock.boot_id,
+            pid=os.getpid(),
+            msgledger=__version__,
+            channels={f"{name}/{account}": channel.version for (name, account), channel in self._channels.items()},
+        )
+        [result] = await store.append(Append(self.worker, (started,), expected=NEW))
+        if isinstance(result, Exception):
+            raise result
+
+    async def close(self) -> None:
+        """Accept nothing new, let attempts in flight end until their deadline, and leave the rest owed."""
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            await self._dispatcher.stop()
+            await self._direct.stop()
+            for subscriber in self._subscribers:
+                await subscriber.stop()
+            for channel in self._channels.values():
+                if isinstance(channel, Opens):
+                    await channel.close()
+            stopped = e.WorkerStopped(at=self._clock.wall_ms(), by=f"worker:{self.worker}")
+            with contextlib.suppress(LedgerError):  # its free lock says the same
+                await store.append(Append(self.worker, (stopped,)))
+        finally:
+            for stop in self._stops:
+                stop()
+            self._owner.release()
+            await asyncio.get_running_loop().run_in_executor(None, store.close)
+
+    # ---- sending
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        producer: str | None = None,
+        run: str | None = None,
+        ordinal: int | None = None,
+        session: str | None = None,
+        durability: Durable | None = None,
+        on_unknown: e.OnUnknown = "hold",
+        ordered: bool = True,
+        max_attempts: int = ATTEMPTS_MAX,
+        max_age_s: float | None = None,
+        not_before: int | None = None,
+        traceparent: str | None = None,
+        hooks: tuple[str, ...] = (),
+        wait: bool = True,
+        timeout_s: float | None = None,
+    ) -> Delivery:
+        """Record the intent, send it, and say what came of it.
+
+        Returns when the intent has ended, is unknown, held or waiting, at the latest after one attempt's deadline or
+        `timeout_s`; `wait=False` returns once it is durable. `key` (or `producer` with `run`) makes a repetition return
+        the intent that stands. `on_unknown="at_least_once"` allows a copy with the visible marker where nobody can say
+        whether the first arrived. `ordered=False` takes the message out of its conversation's order. `not_before` is
+        UTC milliseconds.
+
+        Raises `InvalidMessage` with nothing recorded, `IdempotencyConflict`, a `StoreUnavailable` with nothing sent,
+        and `WriteUncertain` where only asking again with the same key can tell.
+        """
+        options = Options(
+            key=key,
+            producer=producer,
+            run=run,
+            ordinal=ordinal,
+            session=session,
+            durability=durability if durability is not None else self._durability,
+            on_unknown=on_unknown,
+            ordered=ordered,
+            max_attempts=max_attempts,
+            max_age_s=max_age_s,
+            not_before=not_before,
+            traceparent=traceparent,
+            hooks=hooks,
+            wait=wait,
+            timeout_s=timeout_s,
+        )
+        self._opened()
+        return await self._sender.send(message, options)
+
+    def sending(self, message: Message, **options: Any) -> AbstractAsyncContextManager[Sending]:
+        """The same transaction held open: durable on entry, `send` or `fail` inside. Takes the options of `send`."""
+        self._opened()
+        options.setdefault("durability", self._durability)
+        return self._sender.sending(message, Options(**options))
+
+    async def edit(self, of: str | Delivery, message: Message, **options: Any) -> Delivery:
+        """Change the text of a message that was sent: an intent of its own, in the same order."""
+        self._opened()
+        return await self._sender.change(_intent(of), message, "edit", Options(**options))
+
+    async def delete(self, of: str | Delivery, **options: Any) -> Delivery:
+        """Delete every part of a message that was sent: an intent of its own, in the same order."""
+        self._opened()
+        return await self._sender.change(_intent(of), None, "delete", Options(**options))
+
+    async def cancel(self, of: str | Delivery, reason: str) -> Delivery:
+        """Take back an intent of which nothing was sent. Raises `NotPossible` where something may have been."""
+        self._opened()
+        return await self._sender.cancel(_intent(of), reason, f"gateway:{self.worker}")
+
+    # ---- reading
+
+    async def intent(self, id: str) -> Dossier:
+        """One intent with its content. Raises `NoSuchIntent`."""
+        self._opened()
+        return await self._dispatcher.attempts.reload(id)
+
+    async def intents(self, *, limit: int = PAGE_ROWS, target: Target | None = None, **filters: str) -> list[Row]:
+        """Rows of the view, newest first. Filters: status, channel, account, failure, hold, session (raw key).
+
+        `target`: what went to that conversation, its threads included.
+        """
+        store = self._opened()
+        if target is not None:
+            filters["place"] = store.pseudonyms.place(target)
+        if "session" in filters:
+            filters["session"] = store.pseudonyms.session(filters["session"])
+        return await store.read(find, filters, limit)
+
+    async def owed(self, limit: int = PAGE_ROWS) -> list[Row]:
+        """What is not at its end, oldest first."""
+        return await self._opened().read(find, {}, limit, True)
+
+    async def by_platform_id(self, channel: str, platform_id: str) -> list[str]:
+        """The intents that made, changed or deleted the message with that id, newest first."""
+        found = await self._opened().read(by_platform_id, channel, platform_id)
+        return list(dict.fromkeys(intent for intent, _, _ in found))
+
+    # ---- effects
+
+    async def on_sent(self, name: str, fn: Fn) -> None:
+        """Call `fn(effect)` when a unit's receipt is durable, live or recovered: at least once, also over restarts."""
+        await self._register(name, "sent", fn)
+
+    async def on_commit(self, name: str, fn: Fn) -> None:
+        """The same for each intent that is committed."""
+        await self._register(name, "commit", fn)
+
+    async def _register(self, name: str, when: When, fn: Fn) -> None:
+        self._wanted.append((name, when, fn))
+        if self._store is not None:
+            await self._subscribe(self._store, name, when, fn)
+
+    async def _subscribe(self, store: Store, name: str, when: When, fn: Fn) -> None:
+        subscriber = Subscriber(store, name, when, fn)
+        self._stops.append(store.on_commit(lambda _: subscriber.notice()))
+        self._stops.append(store.on_foreign_commit(subscriber.notice))
+        self._subscribers.append(subscriber)
+        await subscriber.start()
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise NotPossible("the gateway is not open: use it with `async with msgledger.open(...)`")
+        return self._store
+
+
+def open(
+    path: str | os.PathLike[str],
+    channels: Sequence[Channel] = (),
+    *,
+    durability: Durable = "required",
+    lock_wait_s: float = APPEND_WAIT_MS / 1000,
+) -> Gateway:
+    """A gateway over the ledger at `path`, which is made where there is none. Use it with `async with`.
+
+    `durability`: what a send gets that says nothing of its own. `lock_wait_s`: how long anything waits for a ledger
+    that another process has locked. Raises a `CannotOpen` or `StoreUnavailable` when it is entered, `InvalidConfig`
+    for a channel that cannot be worked with.
+    """
+    return Gateway(path, channels, durability=durability, lock_wait_s=lock_wait_s)
+
+
+def _by_account(channels: Sequence[Channel]) -> dict[tuple[str, str], Channel]:
+    found: dict[tuple[str, str], Channel] = {}
+    for channel in channels:
+        calls.check(channel)
+        account = (channel.name, channel.account)
+        if account in found:
+            raise InvalidConfig(f"channel {channel.name!r} has the account {channel.account!r} twice: name them apart")
+        found[account] = channel
+    return found
+
+
+def _intent(of: str | Delivery) -> str:
+    return of.intent if isinstance(of, Delivery) else of

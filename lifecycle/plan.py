@@ -1,0 +1,240 @@
+"""From a message to an intent that is ready to be recorded. Everything that can be refused is refused here, before
+anything is written or sent, with the value and the way out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ..adapters.surface import Channel, RenderContext
+from ..ledger import events as e
+from ..ledger import intent
+from ..ledger.codec import to_json
+from ..ledger.dossier import Dossier, contents, receipt_of
+from ..ledger.errors import InvalidMessage, UnknownChannel
+from ..ledger.limits import (
+    AGE_BROADCAST_MS,
+    AGE_FOLLOWUP_MS,
+    AGE_REPLY_MS,
+    AGE_SYSTEM_MS,
+    ATTEMPTS_MAX,
+    KEY_MAX_BYTES,
+    PLACES_REMEMBERED,
+    RUNS_REMEMBERED,
+    UNITS_MAX,
+)
+from ..ledger.message import Followup, Message, RenderedBatch, RenderedUnit, Reply, Target
+from ..ledger.pseudonym import Pseudonyms, join
+from ..ledger.store.clock import Clock, new_id
+
+Durable = Literal["required", "best_effort", "disabled"]
+
+MAX_AGE_MS = {
+    "reply": AGE_REPLY_MS,
+    "followup": AGE_FOLLOWUP_MS,
+    "broadcast": AGE_BROADCAST_MS,
+    "system": AGE_SYSTEM_MS,
+}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may say of one send. Times in seconds.
+
+    `key`: the same key with the same content returns the intent that stands. `producer` and `run` give a key to work
+    that may run again: the n-th send of the run is recorded once, and its first content stands.
+    """
+
+    key: str | None = None
+    producer: str | None = None
+    run: str | None = None
+    ordinal: int | None = None
+    session: str | None = None
+    durability: Durable = "required"
+    on_unknown: e.OnUnknown = "hold"
+    ordered: bool = True
+    max_attempts: int = ATTEMPTS_MAX
+    max_age_s: float | None = None
+    not_before: int | None = None
+    traceparent: str | None = None
+    hooks: tuple[str, ...] = ()
+    wait: bool = True
+    timeout_s: float | None = None
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A message that is ready to be recorded."""
+
+    channel: Channel
+    dossier: Dossier
+    event: e.IntentRecorded
+    key: str
+    given: bool
+    """Whether the caller gave the key: then other content is a conflict."""
+    fresh: bool
+    """Whether the key was made for this message alone, so that nobody can have used it."""
+
+
+class Planner:
+    """Makes plans for the channels of one gateway."""
+
+    def __init__(
+        self, channels: dict[tuple[str, str], Channel], pseudonyms: Pseudonyms, *, worker: str, clock: Clock
+    ) -> None:
+        self.channels = channels
+        self.pseudonyms = pseudonyms
+        self.clock = clock
+        self.by = f"gateway:{worker}"
+        self._ordinals: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._places: OrderedDict[tuple[str, Target], tuple[str, str]] = OrderedDict()
+
+    def plan(self, message: Message, options: Options, action: e.Action = "send", of: Dossier | None = None) -> Planned:
+        """Render and check. Raises `InvalidMessage` with the value and the way out."""
+        channel = self.channel(message)
+        at = self.clock.wall_ms()
+        stream = new_id(at)
+        batch = self._render(channel, message, RenderContext(at=at, intent=stream), action, of)
+        key, given = self._key(options, stream)
+        pseudonyms = self.pseudonyms
+        relation = message.relation
+        lane, place = self._where(channel.account, message.target)
+        session = options.session or (relation.session if isinstance(relation, Followup) else None)
+        event = e.IntentRecorded(
+            at=at,
+            by=self.by,
+            key=pseudonyms.key(key),
+            content_mac=pseudonyms.mac("content", join(action, None if of is None else of.state.id, to_json(message))),
+            action=action,
+            of=None if of is None else of.state.id,
+            channel=channel.name,
+            account=channel.account,
+            lane=lane if options.ordered else pseudonyms.lane(channel.account, message.target, stream),
+            place=place,
+            relation=type(relation).__name__.lower(),
+            origin=message.origin,
+            session=None if session is None else pseudonyms.session(session),
+            inbound=relation.inbound if isinstance(relation, Reply) else None,
+            durability="best_effort" if options.durability == "best_effort" else "required",
+            policy=self._policy(message, options, at),
+            units=e.planned(batch.units),
+            atomicity=batch.atomicity,
+            producer=options.producer,
+            run=options.run,
+            traceparent=options.traceparent,
+            hooks=options.hooks,
+            not_before=options.not_before,
+            content=self._content(key, message, batch, action, of),
+        )
+        state = intent.record(stream, event, 0, at)
+        content = event.content
+        dossier = Dossier(
+            state=state,
+            key=key,
+            message=message,
+            batch=batch,
+            of_platform_id=None if content is None else content.of_platform_id,
+            of_token=None if content is None else content.of_token,
+        )
+        return Planned(channel, dossier, event, key, given=given, fresh=key == stream)
+
+    def _where(self, account: str, target: Target) -> tuple[str, str]:
+        """Lane and place of a target; those of the last conversations are remembered."""
+        known = self._places.get((account, target))
+        if known is None:
+            known = (self.pseudonyms.lane(account, target), self.pseudonyms.place(target))
+            self._places[account, target] = known
+            if len(self._places) > PLACES_REMEMBERED:
+                self._places.popitem(last=False)
+        return known
+
+    def channel(self, message: Message) -> Channel:
+        name = message.target.channel
+        mine = [account for channel, account in self.channels if channel == name]
+        account = message.account or (mine[0] if len(mine) == 1 else "default")
+        channel = self.channels.get((name, account))
+        if channel is not None:
+            return channel
+        if mine:
+            raise UnknownChannel(f"channel {name!r} has no account {account!r}: it has {', '.join(sorted(mine))}")
+        there = ", ".join(sorted({channel for channel, _ in self.channels})) or "none"
+        raise UnknownChannel(f"no channel {name!r} is configured: there is {there}")
+
+    def _render(
+        self, channel: Channel, message: Message, context: RenderContext, action: e.Action, of: Dossier | None
+    ) -> RenderedBatch:
+        if not message.target.id.strip():
+            raise InvalidMessage(f"the target on channel {channel.name!r} has no id: say where the message goes")
+        if len(message.target.id.encode("utf-8", "replace")) > KEY_MAX_BYTES:
+            raise InvalidMessage(f"target id {message.target.id[:80]!r}... is longer than {KEY_MAX_BYTES} bytes")
+        if message.direction != "outbound":
+            raise InvalidMessage(f"a message of direction {message.direction!r} cannot be sent: make it outbound")
+        if action == "delete" and of is not None:
+            receipt = receipt_of(of.state, of.details)
+            assert receipt is not None
+            parts = [part for part in receipt.parts if part.platform_id is not None]
+            return RenderedBatch(
+                tuple(
+                    RenderedUnit(i, "unknown", payload={"platform_id": part.platform_id, "token": part.delete_token})
+                    for i, part in enumerate(parts)
+                )
+            )
+        batch = channel.render(message, context)
+        units = batch.units
+        if not units:
+            raise InvalidMessage(f"channel {channel.name!r} rendered the message into nothing: give it a text")
+        if len(units) > UNITS_MAX:
+            raise InvalidMessage(f"the message becomes {len(units)} messages, the most is {UNITS_MAX}: shorten it")
+        if [unit.index for unit in units] != list(range(len(units))):
+            raise InvalidMessage(f"channel {channel.name!r} numbered its units {[unit.index for unit in units]}")
+        if action == "edit" and len(units) != 1:
+            raise InvalidMessage(f"the new text becomes {len(units)} messages, an edit changes one: shorten it")
+        return batch
+
+    def _key(self, options: Options, stream: str) -> tuple[str, bool]:
+        """A derived key never swallows a message: without a source it is fresh."""
+        if options.key is not None:
+            if not options.key or len(options.key.encode("utf-8", "replace")) > KEY_MAX_BYTES:
+                raise InvalidMessage(f"key {options.key[:80]!r} must have 1 to {KEY_MAX_BYTES} bytes")
+            return options.key, True
+        if options.producer is None and options.run is None:
+            return stream, False
+        if options.producer is None or options.run is None:
+            raise InvalidMessage("producer and run go together: one of them alone names no piece of work")
+        source = (options.producer, options.run)
+        ordinal = options.ordinal
+        if ordinal is None:
+            ordinal = self._ordinals.pop(source, 0)
+            self._ordinals[source] = ordinal + 1
+            while len(self._ordinals) > RUNS_REMEMBERED:
+                self._ordinals.popitem(last=False)
+        return join("run", *source, str(ordinal)).decode(), False
+
+    def _policy(self, message: Message, options: Options, at: int) -> e.Policy:
+        age_ms = MAX_AGE_MS[type(message.relation).__name__.lower()]
+        if options.max_age_s is not None:
+            age_ms = int(options.max_age_s * 1000)
+        if age_ms <= 0 or options.max_attempts < 1:
+            raise InvalidMessage(
+                f"max_age_s {options.max_age_s} and max_attempts {options.max_attempts} must be positive"
+            )
+        return e.Policy(
+            max_attempts=options.max_attempts,
+            expires_at=max(at, options.not_before or 0) + age_ms,
+            ordered=options.ordered,
+            on_unknown=options.on_unknown,
+        )
+
+    def _content(
+        self, key: str, message: Message, batch: RenderedBatch, action: e.Action, of: Dossier | None
+    ) -> e.RecordedContent:
+        content = contents(key, message, batch)
+        if of is None:
+            return content
+        receipt = receipt_of(of.state, of.details, of.sent_at)
+        assert receipt is not None
+        primary = next(part for part in receipt.parts if part.platform_id is not None)
+        token = primary.delete_token if action == "delete" else primary.edit_token
+        return replace(content, of_platform_id=primary.platform_id, of_token=token)
