@@ -1,0 +1,1 @@
+"""What a person calls: one command group a file. Nothing is decided here."""

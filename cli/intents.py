@@ -1,0 +1,251 @@
+"""`msgledger intents`: what is there, and one intent with every event. Reads only; the other verbs live beside this."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+import msgspec
+
+from ..ledger import codec, fold
+from ..ledger import events as e
+from ..ledger.dossier import Dossier, compile_dossier, receipt_of
+from ..ledger.store.history import Recorded
+from ..projections.intents import Row
+from ..projections.search import count, search
+from . import opening
+from .base import Group, setup
+from .filters import filters, query, the_intent
+from .output import emit, full, paint, plural, safe, say, table, when
+
+LIMIT: Final = 50
+VERBS: Final = {
+    "replay": "history:replay",
+    "timeline": "history:timeline",
+    "explain": "explain:explain",
+    "cancel": "verdicts:cancel",
+    "resolve": "verdicts:resolve",
+}
+CONTENT: Final = "content"
+
+
+@click.group(cls=Group, lazy=VERBS)
+def intents() -> None:
+    """What became of each message: list, show, replay, draw, explain, and decide.
+
+    \b
+    Example:
+      msgledger intents list --owed
+    """
+
+
+@intents.command("list")
+@filters
+@click.option("--limit", type=click.IntRange(1, 100_000), default=LIMIT, show_default=True)
+@click.option("-i", "--ids", is_flag=True, help="Ids only, one a line.")
+@click.option("-c", "--count", "counted", is_flag=True, help="Only how many there are.")
+def list_(limit: int, ids: bool, counted: bool, **wanted: Any) -> None:
+    """Intents, newest first; with --owed the oldest first.
+
+    JSON: a line for each, with the columns of the view `intents` (docs: projections/intents.py); times are UTC
+    milliseconds. With -c it is {"count": n}. No content is in either.
+
+    \b
+    Examples:
+      msgledger intents list --status unknown_after_send --older-than 1h
+      msgledger intents list --channel matrix --target '!room:example.org' --since yesterday -i
+      msgledger intents list --platform-id 1007
+    """
+    with opening.reading(opening.config()) as store:
+        asked = query(store, **wanted)
+        total = store.read_sync(count, asked)
+        rows = [] if counted else store.read_sync(search, asked, limit)
+    if counted:
+        emit({"count": total}) if setup().json else say(str(total))
+        return
+    if ids:
+        for row in rows:
+            say(row.id)
+        return
+    if setup().json:
+        for row in rows:
+            emit(row)
+        return
+    table(
+        ("id", "status", "channel", "attempts", "recorded", "platform id", "note"),
+        ([*_cells(row), note_of(row)] for row in rows),
+    )
+    if total > len(rows):
+        click.echo(f"{total - len(rows)} more; raise --limit, or narrow it with a filter", err=True)
+    if not total:
+        click.echo("no intent matches", err=True)
+
+
+def _cells(row: Row) -> list[object]:
+    where = f"{row.channel}/{row.account}"
+    return [row.id, row.status, where, row.attempts, when(row.recorded_at), row.primary_platform_id or "-"]
+
+
+def note_of(row: Row) -> str:
+    """What a person should notice, in a few words."""
+    parts: list[str] = []
+    if row.hold is not None:
+        parts.append(f"held ({row.hold})")
+    if row.status in ("failed", "unknown_after_send") and row.reason:
+        parts.append(row.reason)
+    if row.failure is not None and row.status != "sent":
+        parts.append(row.failure)
+    if row.duplicates:
+        parts.append(plural(row.duplicates, "marked copy", "marked copies"))
+    if row.contradictions:
+        parts.append(plural(row.contradictions, "contradiction"))
+    return ", ".join(parts)
+
+
+@intents.command()
+@click.argument("intent", metavar="ID")
+@click.option("--content", is_flag=True, help="Show text, target and raw answers too.")
+def show(intent: str, content: bool) -> None:
+    """One intent: where it stands, which of the five claims are proven, and every event.
+
+    JSON: {"intent", "claims", "receipt", "events", "held", and with --content "message" and "key"}. An event has
+    version, position, recorded_at, type, data; its content is left out without --content.
+
+    \b
+    Examples:
+      msgledger intents show 0193a7
+      msgledger intents show 0193a7 --content --json
+    """
+    with opening.reading(opening.config()) as store:
+        stream = the_intent(store, intent)
+        events = store.events_of(stream)
+    found = readable(stream, events)
+    dossier = found if isinstance(found, Dossier) else None
+    why = None if isinstance(found, Dossier) else found
+    if setup().json:
+        emit(_as_json(dossier, events, why, content))
+    else:
+        _print(stream, dossier, events, content)
+    if why is not None:
+        raise fold.HeldStream(why)
+
+
+def readable(stream: str, events: list[Recorded]) -> Dossier | str:
+    """The intent with its content, or why it is held."""
+    try:
+        return compile_dossier(stream, ((one.event, one.position, one.recorded_at) for one in events))
+    except fold.HeldStream as error:
+        return f"{error}: this stream is left alone, everything else goes on; a later msgledger may read it"
+
+
+def claims(events: list[Recorded]) -> dict[str, dict[str, Any] | None]:
+    """The five claims, each with the event that proves it, or None: not proven."""
+    proofs: dict[str, dict[str, Any] | None] = dict.fromkeys(("intended", "attempted", "accepted", "delivered", "read"))
+    for one in events:
+        match one.event:
+            case e.IntentRecorded():
+                claim = "intended"
+            case e.AttemptStarted():
+                claim = "attempted"
+            case e.UnitAccepted() | e.OutcomeReconciled(verdict="sent"):
+                claim = "accepted"
+            case e.DeliveryReported(state="delivered" | "read" as state):
+                claim = state
+            case _:
+                continue
+        if proofs[claim] is None:
+            assert isinstance(one.event, e.Event)
+            proofs[claim] = {"version": one.version, "type": one.topic, "at": one.event.at, "by": one.event.by}
+    return proofs
+
+
+def as_dict(one: Recorded, content: bool) -> dict[str, Any]:
+    """An event for JSON."""
+    if isinstance(one.event, codec.Opaque):
+        data: Any = {"unreadable": one.event.error}
+    else:
+        data = full(one.event)
+        if not content:
+            data.pop(CONTENT, None)
+    return {
+        "version": one.version,
+        "position": one.position,
+        "recorded_at": one.recorded_at,
+        "type": one.topic,
+        "data": data,
+    }
+
+
+def _as_json(dossier: Dossier | None, events: list[Recorded], why: str | None, content: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "intent": None if dossier is None else dossier.state,
+        "claims": claims(events),
+        "receipt": None if dossier is None else receipt_of(dossier.state, dossier.details, dossier.sent_at),
+        "events": [as_dict(one, content) for one in events],
+        "held": why,
+    }
+    if content and dossier is not None:
+        shown |= {"message": dossier.message, "key": dossier.key}
+    return shown
+
+
+def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content: bool) -> None:
+    click.echo(f"intent {stream}  {paint('held' if dossier is None else dossier.state.status.value)}")
+    if dossier is not None:
+        state = dossier.state
+        receipt = receipt_of(state, dossier.details, dossier.sent_at)
+        _line("channel", f"{state.channel}/{state.account}, {state.action}, {state.relation}")
+        _line("attempts", f"{state.attempts} ({state.charged} of {state.policy.max_attempts} count)")
+        _line("expires", when(state.policy.expires_at))
+        _line("hold", state.hold)
+        _line("reason", state.reason)
+        _line("failure", state.failure and state.failure.value)
+        _line("of", state.of)
+        if receipt is not None:
+            ids = ", ".join(receipt.platform_ids) or "the channel gives no ids"
+            _line("receipt", f"{ids}, sent at {when(receipt.sent_at)}")
+        _line("copies", state.copies or None)
+        _line("contradictions", state.contradictions or None)
+        if content and dossier.message is not None:
+            _line("key", dossier.key)
+            _line("target", f"{dossier.message.target.kind} {dossier.message.target.id}")
+            _line("thread", dossier.message.target.thread)
+            for unit in dossier.units:
+                _line(f"unit {unit.index}", unit.text if unit.text is not None else unit.kind)
+    say()
+    for claim, proof in claims(events).items():
+        _line(
+            claim, "not proven" if proof is None else f"{when(proof['at'])}, event {proof['version']} {proof['type']}"
+        )
+    say()
+    table(("event", "at", "type", "by", "says"), (_event_cells(one, content) for one in events))
+
+
+def _line(name: str, value: object) -> None:
+    if value is not None:
+        say(f"  {name:<15} {value}")
+
+
+def _event_cells(one: Recorded, content: bool) -> list[object]:
+    event = one.event
+    if isinstance(event, codec.Opaque):
+        return [one.version, when(one.recorded_at), one.topic, "-", event.error]
+    return [one.version, when(event.at), one.topic, event.by, details(event, content)]
+
+
+HIDDEN: Final = frozenset(
+    {"at", "by", "clock", "key", "content_mac", "policy", "lane", "place", "session"}
+    | {"boot_ms", "config", "credential", "owner", "units"}
+)
+"""Fields that are in the columns already, or are digests and settings that say little to a person."""
+
+
+def details(event: e.Event, content: bool) -> str:
+    """The facts of an event in one line, without those that every event has."""
+    shown: dict[str, Any] = msgspec.to_builtins(event)
+    kept = {name: value for name, value in shown.items() if name not in HIDDEN and (content or name != CONTENT)}
+    return safe("  ".join(f"{name}={_short(value)}" for name, value in kept.items()))
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
