@@ -94,6 +94,16 @@ class Group(click.Group):
 class Root(Group):
     """The whole program: every error of every command ends here."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Whoever read us may have seen enough, as `head` does: that is no problem that was found."""
+        try:
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FINE
+        return found
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -113,7 +123,6 @@ class Root(Group):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
-            sys.stdout.flush()
         except click.exceptions.Exit as error:
             code = error.exit_code
         except click.Abort:
@@ -124,9 +133,6 @@ class Root(Group):
             code = complain(f"{error.format_message().rstrip('.')}; see `{where} --help`", USAGE)
         except click.ClickException as error:
             code = complain(error.format_message(), USAGE)
-        except BrokenPipeError:  # whoever read us has seen enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = FINE
         except Exception as error:
             from .failure import code_of
 

@@ -177,7 +177,7 @@ def find(explicit: str | None) -> Config:
     """What `--config` names, else MSGLEDGER_CONFIG, else ./msgledger.toml, else nothing. Raises `InvalidConfig`."""
     named = explicit or os.environ.get(CONFIG_VARIABLE)
     path = Path(named or FILE)
-    if not named and not path.exists():
+    if not named and not os.path.exists(path):  # unlike Path.exists, no error where the folder may not be read
         return Config()
     return load(path)
 

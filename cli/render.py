@@ -7,6 +7,7 @@ that is long beside the others is cut short and marked as such; the scale above 
 from __future__ import annotations
 
 from math import log2
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from ..projections.timeline import Kind, Mark, Row, Timeline
@@ -14,6 +15,8 @@ from .output import lasting, plural, when
 
 LABEL: Final = 12
 """Columns in front of the picture."""
+LEGEND: Final = 21
+"""Columns in front of what an event says, below the picture."""
 STEP_LEAST: Final = 2
 GAP_FACTOR: Final = 8
 """A pause this much longer than the median one is a gap."""
@@ -102,18 +105,16 @@ def draw(line: Timeline, *, status: str, width: int, fancy: bool) -> list[str]:
     scale = Scale([mark.at for mark in line.marks] or [line.begins_at], max(width - LABEL - 8, 10))
     attempts = sum(row.name.startswith("attempt") for row in line.rows)
     took = lasting(line.ends_at - line.begins_at)
-    lines = [
-        f"intent {line.intent}",
-        f"{status}, {plural(attempts, 'attempt')}, {plural(len({m.number for m in line.marks}), 'event')} in {took}, "
-        f"from {when(line.begins_at)}",
-        "",
-    ]
+    events = {mark.number: mark for row in line.rows if row.name != "receipts" for mark in row.marks}
+    summary = f"{status}, {plural(attempts, 'attempt')}, {plural(len(events), 'event')} in {took}, "
+    lines = [f"intent {line.intent}", *wrap(summary + f"from {when(line.begins_at)}", width), ""]
     lines += _axis(line, scale, signs, width - LABEL)
     lines += [_row(row, scale, signs) for row in line.rows]
     lines.append("")
     ids = {mark.number: mark.text for row in line.rows if row.name == "receipts" for mark in row.marks}
-    events = {mark.number: mark for row in line.rows if row.name != "receipts" for mark in row.marks}
-    lines += [_legend(events[number], line.begins_at, signs, ids.get(number)) for number in sorted(events)]
+    for number in sorted(events):
+        text = _legend(events[number], line.begins_at, signs, ids.get(number))
+        lines += wrap(text, width, subsequent_indent=" " * LEGEND)
     return [text[:width].rstrip() for text in lines]
 
 

@@ -149,8 +149,9 @@ def _each(prefixes: tuple[str, ...], one: Callable[[Store, str], Done], will: st
     with opening.writing(opening.config()) as store:
         streams = list(dict.fromkeys(the_intent(store, prefix) for prefix in prefixes))
         click.echo(f"{plural(len(streams), 'intent')} {will}", err=True)
-        if not yes:
-            click.confirm("Go on?", abort=True, err=True)
+        if not yes and not _agreed():
+            click.echo("nothing was changed", err=True)
+            sys.exit(PROBLEMS)
         refused = False
         for stream in streams:
             try:
@@ -160,6 +161,16 @@ def _each(prefixes: tuple[str, ...], one: Callable[[Store, str], Done], will: st
             _tell(done)
     if refused:
         sys.exit(PROBLEMS)
+
+
+def _agreed() -> bool:
+    """The answer of whoever can be asked; where nobody can, it is a usage error."""
+    try:
+        return click.confirm("Go on?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody answers on standard input: add --yes") from None
 
 
 def _tell(done: Done) -> None:

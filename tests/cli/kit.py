@@ -29,7 +29,7 @@ AT = 1_772_323_200_000
 """2026-03-01 00:00:00 UTC."""
 WORKER = "0193b000-0000-7000-8000-000000000001"
 SECRET_TEXT = "the launch code is 4711"
-TERMS = Terms(clock_bound_ms=0)
+TERMS = Terms(clock_bound_ms=0, config="c0ffee")
 
 
 def intent_id(number: int) -> str:

@@ -73,7 +73,9 @@ def test_an_argument_beats_the_environment_beats_the_file(tmp_path: Path) -> Non
     other = tmp_path / "other"
     other.mkdir()
     elsewhere = written(other, 'ledger = "../env.db"\n')
-    assert "0193a702" in run(*ids, env={"MSGLEDGER_CONFIG": str(elsewhere)}).out
+    named = {"MSGLEDGER_CONFIG": str(elsewhere)}
+    assert "0193a702" in run(*ids, env=named).out
+    assert "0193a701" in run("--config", config, *ids, env=named).out
 
 
 def test_no_ledger_at_all_says_how_to_name_one() -> None:
@@ -85,7 +87,9 @@ def test_no_ledger_at_all_says_how_to_name_one() -> None:
 def test_a_credential_is_read_when_needed_and_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QA_TOKEN", "hunter2-secret")
     (tmp_path / "token").write_text("hunter3-secret\n")
-    path = written(tmp_path, QA + 'token = { env = "QA_TOKEN" }\n' + QA.replace("qa]", "two]") + 'token.file = "token"\n')
+    path = written(
+        tmp_path, QA + 'token = { env = "QA_TOKEN" }\n' + QA.replace("qa]", "two]") + 'token.file = "token"\n'
+    )
     found = configuration.load(path)
     assert [channel.credential for channel in found.all_channels()] == ["hunter2-secret", "hunter3-secret"]
     assert isinstance(found.channels["qa"], QaSettings)

@@ -42,7 +42,9 @@ def test_every_command_that_is_promised_is_there() -> None:
     }
 
 
-@pytest.mark.parametrize(("path", "command"), ALL, ids=lambda value: "-".join(value) if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(
+    ("path", "command"), ALL, ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
+)
 def test_every_command_is_documented_with_an_example(path: tuple[str, ...], command: click.Command) -> None:
     shown = run(*path, "--help")
     assert shown.code == 0
@@ -85,15 +87,21 @@ def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], line: str) -> 
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(ledger: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {Path(sys.executable).with_name('msgledger')} intents list -i | head -c 0"],
-        cwd=tmp_path,
-        env={**os.environ, "MSGLEDGER_LEDGER": str(ledger)},
-        capture_output=True,
-        text=True,
-        check=False,
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    command = [str(Path(sys.executable).with_name("msgledger")), "--ledger", str(ledger), "intents", "list"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=ours, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_cannot_steer_the_terminal() -> None:
+    done = run("--config", "evil\x1b[2J\n.toml", "channels")
+    assert (
+        done.err
+        == "msgledger: evil\\x1b[2J .toml cannot be read (No such file or directory): check --config and "
+        + ("MSGLEDGER_CONFIG\n")
     )
-    assert done.stderr == ""
 
 
 def on_a_terminal(ledger: Path, *arguments: str, **env: str) -> str:

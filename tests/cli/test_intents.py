@@ -27,8 +27,10 @@ def test_a_list_for_people(ledger: Path) -> None:
             "id                                    status              channel     attempts  "
             "recorded                  platform id  note",
             f"{intent_id(4)}  pending             qa/default  0         2026-03-01 00:00:07.000Z  -",
-            f"{intent_id(3)}  unknown_after_send  qa/default  1         2026-03-01 00:00:05.000Z  -            owner_lost",
-            f"{intent_id(2)}  pending             qa/default  1         2026-03-01 00:00:03.000Z  -            rate_limit",
+            f"{intent_id(3)}  unknown_after_send  qa/default  1         2026-03-01 00:00:05.000Z  -"
+            "            owner_lost",
+            f"{intent_id(2)}  pending             qa/default  1         2026-03-01 00:00:03.000Z  -"
+            "            rate_limit",
             f"{intent_id(1)}  sent                qa/default  1         2026-03-01 00:00:01.000Z  1007",
         ]
     )
@@ -59,7 +61,9 @@ def test_each_filter_picks_its_own(ledger: Path) -> None:
     assert listed(ledger, "--account", "default", "--channel", "qa", "--limit", "1") == ["04"]
     assert listed(ledger, "--since", "2026-03-01T00:00:04") == ["04", "03"]
     assert listed(ledger, "--until", "2026-03-01T01:00:03+01:00") == ["02", "01"]
-    assert listed(ledger, "--older-than", "59m56s".replace("m56s", "m")) == ["04", "03", "02", "01"]
+    assert listed(ledger, "--older-than", "59m") == ["04", "03", "02", "01"]
+    assert listed(ledger, "--older-than", "59m", "--until", "2026-03-01T00:00:03") == ["02", "01"]
+    assert listed(ledger, "--older-than", "3596s", "--until", "now") == ["02", "01"]
     assert listed(ledger, "--older-than", "3594s") == ["03", "02", "01"]
     assert listed(ledger, "--since", "2h", "--until", "1h") == []
     assert listed(ledger, "--since", "today") == ["04", "03", "02", "01"]
@@ -152,6 +156,16 @@ def test_one_intent_for_programs(ledger: Path) -> None:
     assert found["claims"]["accepted"] is None and found["receipt"] is None and found["held"] is None
     assert found["claims"]["attempted"]["version"] == 1
     assert [event["type"] for event in found["events"]] == ["IntentRecorded", "AttemptStarted", "OutcomeUnknown"]
+
+
+def test_a_claim_is_proven_by_the_first_event_that_proves_it(tmp_path: Path) -> None:
+    with Writer(tmp_path / "l.db") as w:
+        stream = w.record(1)
+        for _ in range(2):
+            w.start(stream)
+            w.fail(stream)
+    found = json.loads(run("--ledger", tmp_path / "l.db", "intents", "show", stream, "--json").out)
+    assert found["claims"]["attempted"]["version"] == 1 and len(found["events"]) == 5
 
 
 def test_a_replay_shows_what_each_event_changed(ledger: Path) -> None:

@@ -1,4 +1,4 @@
-"""`intents timeline` and `intents explain`: the picture, and the reasons in words that come from the product's rules."""
+"""`intents timeline` and `intents explain`: the picture, and the reasons that come from the product's own rules."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_the_picture(rich_story: Path) -> None:
             f"intent {intent_id(1)}",
             "sent, 2 attempts, 6 events in 1 min 4 s, from 2026-03-01 00:00:00.000Z",
             "",
-            "            0           +1 s         +2 s             +1 min 3 s   +1 min 4 s",
-            "            ┬           ┬            ┬≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈┬            ┬",
-            "intent      ●───────────────────────────────────────────────────────■",
-            "attempt 1               ●════════════✗",
-            "attempt 2                                             ●════════════✓",
-            "receipts                                                           ✓",
+            "            0            +1 s         +2 s               +1 min 3 s   +1 min 4 s",
+            "            ┬            ┬            ┬≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈≈┬             ┬",
+            "intent      ●──────────────────────────────────────────────────────────■",
+            "attempt 1                ●════════════✗",
+            "attempt 2                                                ●═════════════✓",
+            "receipts                                                               ✓",
             "",
             "  ●   0  +0 ms       recorded",
             "  ●   1  +1 s        attempt 1 started (first)",
