@@ -13,7 +13,7 @@ from ..ledger.codec import to_json
 from ..ledger.errors import InvalidConfig, SurfaceMismatch
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import RenderedBatch, RenderedUnit
-from ..ledger.outcome import Accepted, Cause, Outcome, Rejected, Unknown, Unresolved, Verdict
+from ..ledger.outcome import Accepted, Cause, FailureClass, Outcome, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.pseudonym import Pseudonyms, join
 from ..ledger.steps import Terms
 from .surface import SURFACE, Channel, Reconciles, SendContext
@@ -83,16 +83,25 @@ async def deliver(channel: Channel, unit: RenderedUnit, context: SendContext) ->
         async with asyncio.timeout(max(0.0, context.deadline_s)):
             answer = await channel.deliver(unit, context)
     except (Rejected, Unknown) as raised:
-        return raised
+        answer = raised
     except TimeoutError:
         return Unknown(Cause.TIMEOUT, f"no answer within {context.deadline_s:.3f} s")
     except Exception as raised:
         return Unknown(Cause.RAISED, f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS])
     if not isinstance(answer, _ANSWERS):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Unknown(Cause.MALFORMED, f"the channel answered with {type(answer).__name__}")
+    if isinstance(answer, Rejected) and _knew_our_key(channel, context, answer):
+        answer = Accepted(duplicate=True, status=answer.status, request_id=answer.request_id)
     if isinstance(answer, Accepted):
         return identified(channel, answer)
     return answer
+
+
+def _knew_our_key(channel: Channel, context: SendContext, answer: Rejected) -> bool:
+    """A conflict on the key that we chose says that the message is there: it is never read as a rejection."""
+    key = channel.capabilities.idempotency
+    conflicts = key is not None and key.on_duplicate != "returns_receipt"
+    return conflicts and answer.failure is FailureClass.CONFLICT and context.action == "send"
 
 
 def identified(channel: Channel, answer: Accepted) -> Accepted | Unknown:

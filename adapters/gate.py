@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ..ledger.decide import backoff_ms
-from ..ledger.limits import PROBE_AFTER_FAILURES, PROBE_WAIT_MAX_MS
+from ..ledger.limits import IN_FLIGHT_MAX, PROBE_AFTER_FAILURES, PROBE_WAIT_MAX_MS
 from ..ledger.outcome import FailureClass, Outcome, Rejected
 from ..ledger.store.clock import Clock
 from .surface import Channel
@@ -36,7 +36,10 @@ class Line(msgspec.Struct):
 class Gate:
     """One per dispatcher."""
 
-    def __init__(self, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, clock: Clock, chance: random.Random, accounts: int = 1) -> None:
+        """`accounts`: among how many the attempts in flight are shared out once there are many."""
+        self._share = max(1, IN_FLIGHT_MAX // max(1, accounts))
+        self._in_flight = 0
         self._clock = clock
         self._chance = chance
         self._lines: dict[Account, Line] = {}
@@ -44,8 +47,9 @@ class Gate:
     def line(self, account: Account) -> Line:
         return self._lines.setdefault(account, Line())
 
-    def open(self, account: Account, *, redelivery: bool) -> bool:
-        """Whether one more attempt may start now. After failures in a row, one at a time probes.
+    def open(self, account: Account, *, redelivery: bool, beside: int = 0) -> bool:
+        """Whether one more attempt may start now, `beside` so many that are about to. After failures in a row, one at
+        a time probes.
 
         A redelivery also takes a token of the account's pace, where it has one.
         """
@@ -53,8 +57,10 @@ class Gate:
         now = self._clock.boot_ms()
         if now < line.closed_until:
             return False
-        if line.unreached >= PROBE_AFTER_FAILURES and line.in_flight > 0:
+        if line.unreached >= PROBE_AFTER_FAILURES and line.in_flight + beside > 0:
             return False
+        if line.in_flight + beside >= self._share and self._in_flight + beside >= IN_FLIGHT_MAX // 2:
+            return False  # one that answers nobody must not take the others' places
         return not redelivery or self._paced(line, now)
 
     def closed_for_ms(self, account: Account) -> int:
@@ -63,12 +69,14 @@ class Gate:
 
     def began(self, account: Account) -> None:
         self.line(account).in_flight += 1
+        self._in_flight += 1
 
     def ended(self, account: Account, outcome: Outcome | None) -> bool | None:
         """Takes note of an outcome. True where the account just came back, False where it just went away."""
         line = self.line(account)
         if outcome is None:
             line.in_flight -= 1
+            self._in_flight -= 1
             return None
         if not isinstance(outcome, Rejected) or (outcome.bytes_left and outcome.scope != "account"):
             back = line.unreached >= PROBE_AFTER_FAILURES
@@ -77,14 +85,15 @@ class Gate:
             return True if back else None
         if outcome.failure is FailureClass.CANCELLED:
             return None
-        line.unreached += 1
         now = self._clock.boot_ms()
+        closed = now < line.closed_until
+        line.unreached += not closed  # of those that were in flight together, one counts
         if outcome.failure is FailureClass.RATE_LIMIT and outcome.retry_after_s is not None:
-            line.closed_until = now + int(outcome.retry_after_s * 1000)
-        elif line.unreached >= PROBE_AFTER_FAILURES:
+            line.closed_until = max(line.closed_until, now + int(outcome.retry_after_s * 1000))
+        elif line.unreached >= PROBE_AFTER_FAILURES and not closed:
             wait = backoff_ms(line.unreached - PROBE_AFTER_FAILURES, self._chance.random())
             line.closed_until = now + min(wait, PROBE_WAIT_MAX_MS)
-        return False if line.unreached == PROBE_AFTER_FAILURES else None
+        return False if line.unreached == PROBE_AFTER_FAILURES and not closed else None
 
     def readiness(self, channels: Mapping[Account, Channel]) -> list[tuple[Account, bool]]:
         """The channels whose `ready` has changed since the last call, with what it is now."""

@@ -47,6 +47,11 @@ def decode(topic: str, state: bytes) -> Event | Opaque:
         return Opaque(topic, state, f"{topic} does not decode: {error}")
 
 
+def as_json(value: Any) -> bytes:
+    """JSON of any of our values, as it is stored. Raises `UnicodeEncodeError` or `TypeError` where there is none."""
+    return _encode(value)
+
+
 def to_json(value: Any) -> bytes:
     """JSON of any of our values, keys in declaration order: what digests of content are taken over. Equal values give
     equal bytes: msgspec itself leaves out a default only where it is that very object."""

@@ -22,9 +22,9 @@ from ..ledger.codec import to_json
 from ..ledger.dossier import Dossier, receipt_of
 from ..ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable
 from ..ledger.intent import IntentState, Status
-from ..ledger.limits import LOOK_FRESH_MS
+from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
 from ..ledger.message import ReceiptPart, Reply
-from ..ledger.outcome import Accepted, Cause, FailureClass, NotSent, Outcome, Rejected, Sent, Unknown
+from ..ledger.outcome import Accepted, Cause, FailureClass, NotSent, Outcome, Rejected, Sent, Unknown, Unresolved
 from ..ledger.steps import Check, Start, Terms
 from ..ledger.store.append import Append, Appended
 from ..ledger.store.apply import dossier_of
@@ -291,10 +291,11 @@ class Attempts:
                 word = "not_sent"
             case _:
                 word, retryable = "unresolved", verdict.retryable
-                evidence["detail"] = verdict.detail.split(":")[0][:80]
         event = decide.checked(
             state, step, word, at=at, by=self.by, evidence=evidence, retryable=retryable, found=found
         )
+        if isinstance(verdict, Unresolved) and verdict.detail:  # a channel's words are content, never evidence
+            event = replace(event, content=e.AcceptedContent(raw={"detail": verdict.detail[:ERROR_TEXT_MAX_CHARS]}))
         after = intent.evolve(state, event, state.updated_at)
         last = decide.finish(after, at=at, by=self.by)
         events = (event,) if last is None else (event, last)

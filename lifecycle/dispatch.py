@@ -8,6 +8,7 @@ intent by then. It runs as long as the gateway does; its cost grows with what is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping
@@ -48,6 +49,7 @@ from ..projections.intents import Head, LaneFree, heads
 from ..projections.waiting import Waiters
 from ..projections.workers import boot_of
 from .attempt import Attempts
+from .due import Due
 from .holds import Holds
 
 log = logging.getLogger("msgledger")
@@ -56,10 +58,10 @@ POLL_S = 0.5
 """How often readiness and the owners of other workers' attempts are looked at while nothing else happens."""
 LATER_MS = 60_000
 """When to look again at what nothing here can move."""
-ORPHAN_MS = 1_000
-"""How long a claim of our own may stand without an attempt here: it may still be on its way back from the store."""
 CLOSE_EXTRA_S = 5.0
 """How long after the last deadline an outcome may wait for the ledger while the gateway closes."""
+HANDED_S = 0.005
+"""How often closing looks whether the claims that are with the writer have become attempts, which it waits for too."""
 
 
 class Dispatcher:
@@ -85,7 +87,7 @@ class Dispatcher:
         self.by = f"worker:{worker}"
         self.clock = clock
         self.is_dead = is_dead
-        self.gate = Gate(clock, chance)
+        self.gate = Gate(clock, chance, len(channels))
         self.attempts = Attempts(
             store,
             worker=worker,
@@ -102,9 +104,7 @@ class Dispatcher:
         self.waiters = Waiters()
         self._wake = asyncio.Event()
         self._crowded: set[str] = set()
-        self._later: dict[str, tuple[int, int]] = {}
-        self._seen: dict[tuple[str, int], int] = {}
-        self._boots: dict[str, str | None] = {worker: clock.boot_id}
+        self.due = Due(clock, worker=worker, is_dead=is_dead, poll_ms=lambda: int(POLL_S * 1000))
         self._loop_task: asyncio.Task[None] | None = None
         self._closing = False
         self._unsettled: set[str] = set()
@@ -122,7 +122,7 @@ class Dispatcher:
 
     def news(self) -> None:
         """Another process has written: what it did may free a lane, or settle what a caller waits for."""
-        self._later.clear()
+        self.due.anew()
         self._wake.set()
         for stream in [id for id in self.waiters.streams() if id not in self.busy]:
             self.store.read(dossier_of, stream).add_done_callback(self._heard)
@@ -138,12 +138,14 @@ class Dispatcher:
         if self._loop_task is not None:
             await asyncio.gather(self._loop_task, return_exceptions=True)
         longest = max((channel.capabilities.deadline_s for channel in self.channels.values()), default=0.0)
-        if self.busy:
-            _, late = await asyncio.wait([*self.busy.values()], timeout=longest + CLOSE_EXTRA_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest + CLOSE_EXTRA_S):
+                while self.busy or self.handed:
+                    await (asyncio.wait([*self.busy.values()]) if self.busy else asyncio.sleep(HANDED_S))
+        if late := [*self.busy.values()]:
             for task in late:
                 task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=CLOSE_EXTRA_S)
+            await asyncio.wait(late, timeout=CLOSE_EXTRA_S)
         self.waiters.dismiss()
 
     # ---- what callers see
@@ -215,15 +217,14 @@ class Dispatcher:
         self._foreign = any(head.status == "sending" and head.owner != self.worker for head in found)
         alive = {head.id for head in found}
         self._crowded &= {head.lane for head in found}
-        self._later = {id: later for id, later in self._later.items() if id in alive}
-        self._seen = {seen: since for seen, since in self._seen.items() if seen[0] in alive}
+        self.due.keep(alive)
         self._said = {id: said for id, said in self._said.items() if id in alive}
         next_at: int | None = None
         ready: list[Head] = []
         for head in found:
-            at = self._not_before(head, now)
-            if at is None:
+            if self.in_hand(head.id):
                 continue
+            at = self.due.at(head, now)
             if at <= now and len(ready) < CLAIMS_PER_PASS:
                 ready.append(head)
             else:
@@ -233,17 +234,6 @@ class Dispatcher:
             self._wake.set()
         return None if next_at is None else self.clock.boot_ms() + next_at - now
 
-    def _not_before(self, head: Head, now: int) -> int | None:
-        """When to look at it; None while it is in hand here or its channel is elsewhere."""
-        if self.in_hand(head.id):
-            return None
-        if head.owner == self.worker and head.id not in self._later:
-            self._defer(head.id, head.head, ORPHAN_MS)
-        elif head.owner is not None and head.owner != self.worker and self.is_dead(head.owner):
-            return 0
-        version, until = self._later.get(head.id, (-1, 0))
-        return now + until - self.clock.boot_ms() if version == head.head else head.due_at
-
     async def _handle(self, ready: list[Head]) -> None:
         dossiers = await self.store.read(self._load, ready)
         appends: list[Append] = []
@@ -251,15 +241,15 @@ class Dispatcher:
         for head, dossier in zip(ready, dossiers, strict=True):
             if self.in_hand(head.id):
                 continue
-            if dossier is None or head.id in self.busy:
-                self._defer(head.id, head.head, LATER_MS)
+            if dossier is None:
+                self.due.later(head.id, head.head, LATER_MS)
                 continue
             channel = self.channels.get((dossier.state.channel, dossier.state.account))
             try:
-                events, claims = self._decide(dossier, channel)
+                events, claims = self._decide(dossier, channel, [one for _, one, claims in plans if claims])
             except Exception:
                 log.exception("intent %s cannot be handled now", head.id)
-                self._defer(head.id, head.head, LATER_MS)
+                self.due.later(head.id, head.head, LATER_MS)
                 continue
             if events:
                 state = dossier.state
@@ -273,11 +263,12 @@ class Dispatcher:
             if isinstance(result, Conflict):
                 if isinstance(result, LaneBusy):
                     self._crowded.add(dossier.state.lane)
-                    self._defer(dossier.state.id, dossier.state.head, 50)
+                    self.due.later(dossier.state.id, dossier.state.head, 50)
                 continue
             assert isinstance(result.state, IntentState)
             now_is = replace(dossier, state=result.state)
             if claims and channel is not None:
+                self._crowded.add(now_is.state.lane)  # others may wait behind it: nobody has looked
                 self.run_claimed(now_is, channel)
             else:
                 self._changed(now_is)
@@ -293,17 +284,19 @@ class Dispatcher:
                 found.append(None)
                 continue
             for attempt in dossier.state.live:
-                if attempt.owner not in self._boots:
-                    self._boots[attempt.owner] = boot_of(cursor, attempt.owner)
+                if attempt.owner not in self.due.boots:
+                    self.due.boots[attempt.owner] = boot_of(cursor, attempt.owner)
             found.append(dossier)
         return found
 
-    def _decide(self, dossier: Dossier, channel: Channel | None) -> tuple[tuple[e.Event, ...], bool]:
-        """The events of the next step, and whether they are a claim."""
+    def _decide(
+        self, dossier: Dossier, channel: Channel | None, begun: list[Channel | None]
+    ) -> tuple[tuple[e.Event, ...], bool]:
+        """The events of the next step, and whether they are a claim. `begun`: where this pass claims already."""
         state = dossier.state
         at = self.clock.wall_ms()
         terms = Terms() if channel is None else self.attempts.terms(channel)
-        step = self._step(dossier, channel, terms, at)
+        step = self._step(dossier, channel, terms)
         match step:
             case Finish():
                 event = decide.finish(state, at=at, by=self.by)
@@ -318,18 +311,19 @@ class Dispatcher:
                 return (e.IntentHeld(at=at, by=self.by),), False
             case Check() if channel is not None:
                 self.spawn(dossier, self.attempts.check(dossier, channel, step, self._changed))
-            case Start() if channel is not None and self._may_start(channel, state):
+            case Start() if channel is not None and self._may_start(channel, state, begun):
                 return (self.attempts.claim(dossier, channel, step),), True
             case Wait(until=until):
-                self._defer(state.id, state.head, LATER_MS if until is None else until - at)
+                self.due.later(state.id, state.head, LATER_MS if until is None else until - at)
             case _:
                 closed_ms = self.gate.closed_for_ms((state.channel, state.account)) or int(POLL_S * 1000)
-                self._defer(state.id, state.head, LATER_MS if channel is None else closed_ms)
+                self.due.later(state.id, state.head, LATER_MS if channel is None else closed_ms)
         return (), False
 
-    def _step(self, dossier: Dossier, channel: Channel | None, terms: Terms, at: int) -> Step:
+    def _step(self, dossier: Dossier, channel: Channel | None, terms: Terms) -> Step:
         state = dossier.state
-        over = self._lease_over(state)
+        at = self.due.now(state)
+        over = self.due.lease_over(state)
         current = state.current
         dead = current is not None and (current.owner == self.worker or self.is_dead(current.owner))
         step = next_step(state, terms, at, lease_over=over, owner_dead=dead)
@@ -343,30 +337,14 @@ class Dispatcher:
             return next_step(state, closed, at, lease_over=over, owner_dead=dead)
         return step
 
-    def _may_start(self, channel: Channel, state: IntentState) -> bool:
-        if not channel.ready or len(self.busy) >= IN_FLIGHT_MAX:
+    def _may_start(self, channel: Channel, state: IntentState, begun: list[Channel | None]) -> bool:
+        if not channel.ready or len(self.busy) + len(begun) >= IN_FLIGHT_MAX:
             return False
         return self.gate.open(
-            (channel.name, channel.account), redelivery=state.attempts > 0 or state.id not in self.waiters
+            (channel.name, channel.account),
+            redelivery=state.attempts > 0 or state.id not in self.waiters,
+            beside=begun.count(channel),
         )
-
-    def _lease_over(self, state: IntentState) -> bool:
-        """Whether every attempt in flight or in doubt is past its lease, on the clock that no correction shortens.
-
-        An attempt of another boot of the host is timed from when it was first seen here.
-        """
-        boot = self.clock.boot_ms()
-        for attempt in state.live:
-            began = attempt.boot_ms
-            if self._boots.get(attempt.owner) != self.clock.boot_id:
-                began = self._seen.setdefault((state.id, attempt.number), boot)
-            if boot - began < attempt.deadline_ms + attempt.margin_ms:
-                return False
-        return True
-
-    def _defer(self, id: str, head: int, wait_ms: int) -> None:
-        """What was waited for and did not come about by its time is looked at with the next poll."""
-        self._later[id] = (head, self.clock.boot_ms() + (wait_ms if wait_ms > 0 else int(POLL_S * 1000)))
 
     # ---- tasks and news
 
@@ -389,9 +367,10 @@ class Dispatcher:
     def _changed(self, dossier: Dossier) -> None:
         """An intent has a new status here: tell who waits, and look again where it is still owed."""
         state = dossier.state
-        if self._said.get(state.id) is not state.status:
+        if self._said.pop(state.id, None) is not state.status:
             log.info("intent %s is %s", state.id, state.status.value)
-        self._said[state.id] = state.status
+        if not state.terminal:
+            self._said[state.id] = state.status
         if not state.terminal and state.status is not Status.SENDING:
             self._unsettled.add(state.id)
             if state.id not in self.busy:
@@ -400,7 +379,7 @@ class Dispatcher:
 
     def _turned(self, account: Account, up: bool, failure: FailureClass | None) -> None:
         """A channel came or went: that is a fact of this worker, and what was put off for it may be due."""
-        self._later.clear()
+        self.due.anew()
         self._wake.set()
         channel, name = account
         log.info("channel %s/%s is %s", channel, name, "ready" if up else "down")

@@ -73,9 +73,13 @@ class Gateway:
             raise NotPossible("the gateway is open already")
         loop = asyncio.get_running_loop()
         store = await loop.run_in_executor(None, self._open_store)
+        self._owner = Owner(store.path)
         try:
             await self._begin(store)
         except BaseException:
+            for subscriber in self._subscribers:
+                await subscriber.stop()
+            self._owner.release()
             await loop.run_in_executor(None, store.close)
             raise
         self._store = store
@@ -85,7 +89,6 @@ class Gateway:
 
     async def _begin(self, store: Store) -> None:
         self.worker = new_id(self._clock.wall_ms())
-        self._owner = Owner(store.path)
         self._owner.hold(self.worker)
         await self._append_started(store)
         self._owner.sweep({self.worker, *await store.read(owners_in_flight)})

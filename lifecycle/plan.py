@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..adapters.surface import Channel, RenderContext
 from ..ledger import events as e
 from ..ledger import intent
-from ..ledger.codec import to_json
+from ..ledger.codec import as_json, to_json
 from ..ledger.dossier import Dossier, contents, receipt_of
 from ..ledger.errors import InvalidMessage, UnknownChannel
 from ..ledger.limits import (
@@ -25,6 +25,7 @@ from ..ledger.limits import (
     KEY_MAX_BYTES,
     PLACES_REMEMBERED,
     RUNS_REMEMBERED,
+    TEXT_MAX_BYTES,
     UNITS_MAX,
 )
 from ..ledger.message import Followup, Message, RenderedBatch, RenderedUnit, Reply, Target
@@ -93,10 +94,13 @@ class Planner:
 
     def plan(self, message: Message, options: Options, action: e.Action = "send", of: Dossier | None = None) -> Planned:
         """Render and check. Raises `InvalidMessage` with the value and the way out."""
+        content = _readable(message, options)
         channel = self.channel(message)
         at = self.clock.wall_ms()
         stream = new_id(at)
         batch = self._render(channel, message, RenderContext(at=at, intent=stream), action, of)
+        if options.on_unknown == "hold" and batch.marked is not None:
+            batch = replace(batch, marked=None)  # no copy will ever go out
         key, given = self._key(options, stream)
         pseudonyms = self.pseudonyms
         relation = message.relation
@@ -106,7 +110,7 @@ class Planner:
             at=at,
             by=self.by,
             key=pseudonyms.key(key),
-            content_mac=pseudonyms.mac("content", join(action, None if of is None else of.state.id, to_json(message))),
+            content_mac=pseudonyms.mac("content", join(action, None if of is None else of.state.id, content)),
             action=action,
             of=None if of is None else of.state.id,
             channel=channel.name,
@@ -129,14 +133,14 @@ class Planner:
             content=self._content(key, message, batch, action, of),
         )
         state = intent.record(stream, event, 0, at)
-        content = event.content
+        kept = event.content
         dossier = Dossier(
             state=state,
             key=key,
             message=message,
             batch=batch,
-            of_platform_id=None if content is None else content.of_platform_id,
-            of_token=None if content is None else content.of_token,
+            of_platform_id=None if kept is None else kept.of_platform_id,
+            of_token=None if kept is None else kept.of_token,
         )
         return Planned(channel, dossier, event, key, given=given, fresh=key == stream)
 
@@ -238,3 +242,23 @@ class Planner:
         primary = next(part for part in receipt.parts if part.platform_id is not None)
         token = primary.delete_token if action == "delete" else primary.edit_token
         return replace(content, of_platform_id=primary.platform_id, of_token=token)
+
+
+def _readable(message: Message, options: Options) -> bytes:
+    """The message as JSON, once it is sure that it and all that goes with it can be written down.
+
+    Where the caller gives the key, equal messages give equal bytes: they are compared.
+    """
+    body = message.body
+    if body is not None and len(body.text) > TEXT_MAX_BYTES:
+        raise InvalidMessage(
+            f"the text has {len(body.text)} characters, the most is {TEXT_MAX_BYTES} bytes: attach it as a file"
+        )
+    try:
+        as_json((options.key, options.producer, options.run, options.session, options.traceparent, options.hooks))
+        return to_json(message) if options.key is not None else as_json(message)
+    except UnicodeEncodeError as error:
+        start = error.object[max(0, error.start - 20) : error.start + 20]
+        raise InvalidMessage(f"{start!r} holds a lone surrogate: decode it properly before sending") from error
+    except TypeError as error:
+        raise InvalidMessage(f"the message cannot be written as JSON ({error}): see its `raw`") from error

@@ -177,7 +177,7 @@ class Sender:
         return record
 
     async def _ask_again(self, dossier: Dossier, channel: Channel, waiter: Waiter, error: WriteUncertain) -> None:
-        """The commit may have happened: the key tells. A claim of ours that stands has sent nothing yet, and goes on."""
+        """The commit may have happened: the key tells. A claim of ours that stands has sent nothing yet; it goes on."""
         state = dossier.state
         with contextlib.suppress(LedgerError):
             if await self.store.read(by_key, state.key) == state.id:

@@ -200,6 +200,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     head: int
     owner: str | None
     due_at: int
+    """UTC milliseconds; of one that has ended and holds its lane still, until when."""
+    updated_at: int
 
 
 LANE_HEADS: Final = """
@@ -213,16 +215,16 @@ WITH RECURSIVE lanes(lane) AS (
           ORDER BY i.position LIMIT 1)
   FROM lanes WHERE lanes.lane IS NOT NULL
 )
-SELECT i.id, i.lane, i.channel, i.account, i.status, i.head, i.owner, ifnull(i.due_at, 0)
+SELECT i.id, i.lane, i.channel, i.account, i.status, i.head, i.owner, coalesce(i.due_at, i.holds_lane, 0), i.updated_at
 FROM heads JOIN intents i ON i.id = heads.id
 UNION
-SELECT id, lane, channel, account, status, head, owner, due_at FROM intents
+SELECT id, lane, channel, account, status, head, owner, due_at, updated_at FROM intents
 WHERE hold IS NOT NULL AND due_at <= ?
 UNION
-SELECT * FROM (SELECT id, lane, channel, account, status, head, owner, due_at FROM intents
+SELECT * FROM (SELECT id, lane, channel, account, status, head, owner, due_at, updated_at FROM intents
   WHERE hold IS NOT NULL AND due_at > ? ORDER BY due_at LIMIT 1)
 UNION
-SELECT id, lane, channel, account, status, head, owner, due_at FROM intents
+SELECT id, lane, channel, account, status, head, owner, due_at, updated_at FROM intents
 WHERE status = 'sending'
 ORDER BY 8
 """

@@ -134,21 +134,15 @@ class Ledger:
         for name in ("ledger.db", "ledger.db-wal"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy(self.folder / name, copy / name)
-        connection = apsw.Connection(str(copy / "ledger.db"))
-        try:
-            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'stored_events'").get:
-                return
-            rows = list(
-                connection.execute(
-                    "SELECT notification_id, originator_id, originator_version, topic, state, recorded_at"
-                    " FROM stored_events ORDER BY notification_id"
-                )
-            )
-        finally:
-            connection.close()
-        self.grown(rows)
+        self.grown(events_in(copy / "ledger.db"), self.said())
 
-    def grown(self, rows: list[tuple[Any, ...]]) -> None:
+    def peek(self) -> None:
+        """What can be read while it is written: from then on it must stay."""
+        said = self.said()
+        with contextlib.suppress(apsw.Error):  # it is being made
+            self.grown(events_in(self.path, apsw.SQLITE_OPEN_READONLY), said)
+
+    def grown(self, rows: list[tuple[Any, ...]], said: list[Line]) -> None:
         assert rows[: len(self.rows)] == self.rows, "an event that was readable is gone or changed"
         assert [row[0] for row in rows] == list(range(1, len(rows) + 1)), "positions have a gap"
         versions: dict[str, int] = {}
@@ -156,7 +150,7 @@ class Ledger:
             assert row[2] == versions.get(row[1], -1) + 1, f"stream {row[1]} has a gap at {row[2]}"
             versions[row[1]] = row[2]
         self.rows = rows
-        lost = [line for line in self.said() if line["intent"] not in versions]
+        lost = [line for line in said if line["intent"] not in versions]
         assert lost == [], "a caller was told of an intent that is not in the ledger"
 
     def events(self, topic: str = "") -> list[tuple[str, Line]]:
@@ -187,6 +181,17 @@ class Ledger:
         with Store.open(self.path, VIEWS, wall_ms=lambda: time.time_ns() // 1_000_000, read_only=True) as store:
             assert store.verify_views() == []
         return self.intents()
+
+
+def events_in(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(path), flags=flags)
+    try:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'stored_events'").get:
+            return []
+        columns = "notification_id, originator_id, originator_version, topic, state, recorded_at"
+        return list(connection.execute(f"SELECT {columns} FROM stored_events ORDER BY notification_id"))
+    finally:
+        connection.close()
 
 
 class Truth:

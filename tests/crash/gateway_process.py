@@ -44,6 +44,7 @@ class Way(msgspec.Struct, kw_only=True):
     at: str
     key: bool = True
     look_up: bool = True
+    ready: bool = True
     deadline_s: float = 1.0
     settle_s: float = 0.0
     pause_s: float = 0.0
@@ -89,6 +90,8 @@ class Life(msgspec.Struct, kw_only=True):
     """Done before the ops, and before a crash is armed."""
     ops: list[Op] = []
     crash: Crash | None = None
+    then: Crash | None = None
+    """A second one, armed with the first."""
     lock_wait_s: float = 5.0
     settles: bool = True
     """What is owed is finished before the ops begin."""
@@ -98,6 +101,13 @@ class Life(msgspec.Struct, kw_only=True):
     """It goes on until SIGTERM, and closes then."""
     name: str = ""
     """What the kernel calls the process."""
+
+
+class Hurried(random.Random):
+    """Waits are drawn from below a tenth of their ceiling, so that a test ends."""
+
+    def random(self) -> float:
+        return super().random() / 10
 
 
 def own_channel(way: Way) -> Channel:
@@ -140,7 +150,8 @@ def own_channel(way: Way) -> Channel:
         deadline_s=way.deadline_s,
         settle_s=way.settle_s,
     )
-    return msgledger.CallableChannel("own", deliver, reconcile=reconcile if way.look_up else None, capabilities=able)
+    look = reconcile if way.look_up else None
+    return msgledger.CallableChannel("own", deliver, reconcile=look, capabilities=able, ready=way.ready)
 
 
 def channel_of(way: Way) -> Channel:
@@ -171,18 +182,21 @@ def message_of(op: Op, channel: str) -> Message:
     return Message.text(text, to=Target.group(channel, op.place, thread=op.thread), format=op.format, **relation)
 
 
-def arm(at: Crash) -> None:
+def arm(life: Life, since: str) -> None:
     """Every module's `crash_point` from here on; the environment could only say it before the import."""
-    if at.point not in crash.POINTS:
-        raise ValueError(f"{at.point!r} is no crash point")
-    left = at.hits
+    armed = [at for at in (life.crash, life.then) if at is not None and at.since == since]
+    if not armed:
+        return
+    if unknown := {at.point for at in armed} - set(crash.POINTS):
+        raise ValueError(f"{unknown} are no crash points")
+    left = [at.hits for at in armed]
 
     def passed(point: str) -> None:
-        nonlocal left
-        if point == at.point:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), at.signal)
+        for number, at in enumerate(armed):
+            if point == at.point:
+                left[number] -= 1
+                if left[number] == 0:
+                    os.kill(os.getpid(), at.signal)
 
     for name, module in list(sys.modules.items()):
         if name.startswith("msgledger.") and "crash_point" in vars(module):
@@ -223,8 +237,7 @@ async def work(gateway: Gateway, life: Life, said: int) -> None:
             await done(gateway, op, life, said)
 
     await converse(life.first)
-    if life.crash is not None and life.crash.since == "ops":
-        arm(life.crash)
+    arm(life, "ops")
     places = groupby(sorted(life.ops, key=lambda op: op.place), key=lambda op: op.place)
     await asyncio.gather(*[converse(list(ops)) for _, ops in places])
 
@@ -245,9 +258,8 @@ async def live(life: Life) -> None:
             comm.write(life.name)
     channel = channel_of(life.way)
     async with ended_by_term(life.stays) as term:
-        async with msgledger.open(life.ledger, channels=[channel], lock_wait_s=life.lock_wait_s) as gateway:
-            if life.crash is not None and life.crash.since == "open":
-                arm(life.crash)  # before anything was awaited: the dispatcher has not looked yet
+        async with Gateway(life.ledger, [channel], lock_wait_s=life.lock_wait_s, chance=Hurried()) as gateway:
+            arm(life, "open")  # before anything was awaited: the dispatcher has not looked yet
             if life.settles:
                 await settled(gateway)
             working = asyncio.create_task(work(gateway, life, said))

@@ -1,4 +1,4 @@
-"""Durability: required fails closed, best effort says what it lost, disabled leaves nothing, uncertain is not failed."""
+"""Durability: required fails closed, best effort says what it lost, disabled leaves nothing, uncertain is not lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import apsw
 import pytest
 from msgledger import Message, Status, StoreUnavailable, WriteUncertain
 from msgledger.ledger.errors import StoreFull, StoreLocked, StoreReadOnly
+from msgledger.lifecycle import dispatch
 
 from .kit import Bench, TestGateway, text
-from .platform import accept, drop, refuse, reject
+from .platform import accept, drop, gated, refuse, reject
 
 
 def break_begin(gateway: TestGateway, error: Exception) -> Any:
@@ -260,6 +261,26 @@ def test_best_effort_does_not_send_again_what_stands_under_its_key(bench: Bench)
     bench.run(main())
 
 
+def test_best_effort_does_not_send_again_what_is_on_its_way(bench: Bench) -> None:
+    """DUR-2, DUR-6: recorded and in flight; only saying how it stands failed."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.plan(gated(gate))
+        async with bench.gateway() as gateway:
+
+            async def unreadable(stream: str) -> Any:
+                raise StoreReadOnly("the disk went away")
+
+            gateway.dispatcher.attempts.reload = unreadable
+            with pytest.raises(StoreUnavailable):
+                await gateway.send(text("once"), durability="best_effort", timeout_s=0.1)
+            gate.set()
+        assert bench.platform.texts == ["once"]
+
+    bench.run(main())
+
+
 def test_an_outcome_waits_for_the_ledger(bench: Bench) -> None:
     """SND-7, SC-15, SC-37: the platform has it, the ledger cannot be written for a while; the receipt is not lost."""
 
@@ -282,8 +303,9 @@ def test_an_outcome_waits_for_the_ledger(bench: Bench) -> None:
     bench.run(main())
 
 
-def test_closing_does_not_wait_for_ever_for_a_broken_ledger(bench: Bench) -> None:
+def test_closing_does_not_wait_for_ever_for_a_broken_ledger(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """SND-7: an outcome that cannot be written is left for the next start, which finds the attempt in doubt."""
+    monkeypatch.setattr(dispatch, "CLOSE_EXTRA_S", 0.2)
 
     async def main() -> None:
         gateway = bench.gateway(bench.platform.channel(deadline_s=0.3), lock_wait_s=0.05)

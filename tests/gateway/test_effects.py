@@ -1,4 +1,4 @@
-"""Effects: once the receipt or the commit is durable, on live and on recovered sends, over restarts, and never a resend."""
+"""Effects: once the receipt or the commit is durable, live and recovered, over restarts, and never a resend."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def test_effects_run_for_a_message_that_recovery_sent(bench: Bench) -> None:
             sent, commit = await listening(gateway, bench)
             await bench.clock.advance(1)
             await commit.until(1)
+            await sent.until(1)
             assert sent.calls == [(owed.intent, "UnitAccepted")]
 
     bench.run(main())

@@ -1,4 +1,4 @@
-"""Input that cannot be sent: one clear error each, nothing recorded, nothing sent; channels that cannot be worked with."""
+"""Input that cannot be sent: one clear error each, nothing recorded or sent; channels that cannot be worked with."""
 
 from __future__ import annotations
 

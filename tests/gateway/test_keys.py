@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from msgledger import IdempotencyConflict, Status
 
 from .kit import Bench, text
-from .platform import Request, gated, lose, refuse, reject
+from .platform import DEADLINE_S, Request, gated, lose, refuse, reject
 
 
 def test_two_equal_texts_are_two_messages(bench: Bench) -> None:
@@ -40,13 +41,15 @@ def test_the_same_key_gives_the_standing_intent(bench: Bench, when: str) -> None
             bench.platform.plan(behaviour)
         async with bench.gateway() as gateway:
             first = await gateway.send(text("once"), key="a-key-of-mine", wait=when != "in flight")
-            before = len(bench.events())
+            before = bench.types_of_intents()
+            began = time.monotonic()
             for _ in range(5):
                 again = await gateway.send(text("once"), key="a-key-of-mine", wait=when != "in flight")
                 assert (again.intent, again.repeated) == (first.intent, True)
                 assert again.status is first.status
                 assert again.retry == first.retry
-            assert len(bench.events()) == before
+            assert bench.types_of_intents() == before
+            assert time.monotonic() - began < DEADLINE_S, "what has come to rest is told at once"
             gate.set()
             await bench.clock.advance(60)
         assert len(bench.platform.texts) == (0 if when == "failed" else 1)

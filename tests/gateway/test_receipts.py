@@ -9,12 +9,15 @@ from .kit import SHORT, Bench, parts, text, to
 from .platform import Request, hang, no_id, raises
 
 
-
 async def rich(request: Request) -> Accepted:
     """One unit becomes two messages, with all that a platform may tell."""
     id, _ = request.platform.apply(request)
-    part = ReceiptPart(0, f"{id}-a", "text", "thread-9", "quoted-77", "edit-token", "delete-token", "https://x.example/1")
-    return Accepted(f"{id}-a", parts=(part, ReceiptPart(1, f"{id}-b", "card")), sent_at=1_799_999_999_000, raw={"ok": 1})
+    part = ReceiptPart(
+        0, f"{id}-a", "text", "thread-9", "quoted-77", "edit-token", "delete-token", "https://x.example/1"
+    )
+    return Accepted(
+        f"{id}-a", parts=(part, ReceiptPart(1, f"{id}-b", "card")), sent_at=1_799_999_999_000, raw={"ok": 1}
+    )
 
 
 def test_a_receipt_tells_what_the_platform_told(bench: Bench) -> None:

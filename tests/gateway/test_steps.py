@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgledger import NotPossible, Reply, Status
 
@@ -62,8 +64,31 @@ def test_the_stream_shows_the_order_of_the_steps(bench: Bench) -> None:
             assert await gateway.owed() == []
         assert statuses == ["sending"]
         assert bench.types(sent.intent) == ["IntentRecorded", "AttemptStarted", "UnitAccepted", "IntentCommitted"]
-        first, claim, receipt, commit = [row[0] for row in bench.query("SELECT position FROM events WHERE stream = ? ORDER BY 1", sent.intent)]
+        first, claim, receipt, commit = [
+            row[0] for row in bench.query("SELECT position FROM events WHERE stream = ? ORDER BY 1", sent.intent)
+        ]
         assert (claim, commit) == (first + 1, receipt + 1), "each pair in one transaction"
+
+    bench.run(main())
+
+
+def test_record_and_claim_go_together_and_so_do_receipt_and_commit(bench: Bench) -> None:
+    """SND-2, G14: two transactions a message, one before the request and one after it."""
+
+    async def main() -> None:
+        async with bench.gateway() as gateway:
+            await bench.clock.settle()
+            handed: list[list[list[str]]] = []
+            real = gateway.store.append
+
+            def append(*items: Any) -> Any:
+                handed.append([[type(event).__name__ for event in item.events] for item in items])
+                return real(*items)
+
+            gateway.store.append = append  # type: ignore[method-assign]
+            await gateway.send(text("two transactions"))
+            await bench.clock.settle()
+            assert handed == [[["IntentRecorded"], ["AttemptStarted"]], [["UnitAccepted", "IntentCommitted"]]]
 
     bench.run(main())
 
@@ -130,13 +155,17 @@ def test_a_block_that_ends_without_a_send_takes_it_back(bench: Bench) -> None:
 def test_an_exception_in_the_block_is_not_hidden_by_what_happened_meanwhile(bench: Bench) -> None:
     """SND-7: a block that took longer than its reservation; the message has gone out, the error still gets through."""
 
+    async def outlive(gateway: Any) -> None:
+        async with gateway.sending(text("too slow")):
+            await bench.clock.advance(60)
+            raise RuntimeError
+
     async def main() -> None:
         async with bench.gateway() as gateway:
             with pytest.raises(RuntimeError):
-                async with gateway.sending(text("too slow")) as step:
-                    await bench.clock.advance(60)
-                    raise RuntimeError
-            assert (await gateway.intent(step.intent)).state.status is Status.SENT
+                await outlive(gateway)
+            [row] = await gateway.intents(status="sent")
+            assert row.attempts == 1
 
     bench.run(main())
 

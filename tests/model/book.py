@@ -145,8 +145,9 @@ class Book:
         return tuple(e.UnitTry(unit, f"key-{unit}{copy}", self.world.bytes_[w]) for unit in left)
 
     @once
-    def started(self, n: int, w: int, step: Start) -> int:
-        state = self.states[n]
+    def started(self, n: int, read: int, w: int, step: Start) -> int:
+        """`read`: the intent that the claim was decided on, which the head check makes the newest."""
+        state = self.states[read]
         claim = decide.start(
             state,
             step,
@@ -156,7 +157,7 @@ class Book:
             owner=str(w),
             tries=self.tries(state, w, marked=step.marked),
         )
-        return self.number(self.append(state, claim, w))
+        return self.number(self.append(self.states[n], claim, w))
 
     @once
     def ended(self, n: int, w: int, reason: e.FailReason) -> int:

@@ -168,12 +168,12 @@ class Moves:
         elif worker.plan is not None and isinstance(worker.plan, Start):
             yield self.claim(s, w, m, worker.view, worker.plan)
 
-    def claim(self, s: State, w: int, m: int, n: int, step: Start) -> Move:
-        claimed = self.book.started(n, w, step)
+    def claim(self, s: State, w: int, m: int, read: int, step: Start) -> Move:
+        claimed = self.book.started(s.intents[m], read, w, step)
         state = self.book.states[claimed]
         marked = step.marked and self.habits.copies_marked
         worker = Worker(CLAIMED, m, state.attempts, state.next_unit or 0, self.world.deadline, marked=marked)
-        return ("claims", w, m, state.attempts, step.licence), self.write(s, m, claimed, w, worker), None
+        return ("claims", w, m, state.attempts, step.licence), self.write(s, m, claimed, w, worker), self.alive(s, m)
 
     def found(self, s: State, m: int, u: int) -> bool:
         """A look-up asks for the key of the newest attempt in doubt."""

@@ -79,9 +79,7 @@ class Life:
     def start(self, step: Start | None = None, *, owner: str = "w1", key: str = "key") -> IntentState:
         left = tries(*(unit for unit in range(len(self.state.units)) if unit not in self.state.receipts), key=key)
         step = step or Start("first" if self.state.attempts == 0 else "retry")
-        return self.append(
-            decide.start(self.state, step, self.terms, at=self.now, boot_ms=0, owner=owner, tries=left)
-        )
+        return self.append(decide.start(self.state, step, self.terms, at=self.now, boot_ms=0, owner=owner, tries=left))
 
     def resend(self) -> IntentState:
         """By its key: another attempt while those before it stay in doubt."""
@@ -94,12 +92,16 @@ class Life:
     def failure(self, attempt: int, unit: int, outcome: Rejected, seen: IntentState | None = None) -> e.AttemptFailed:
         """`seen`: the state that the worker decides with, where it is not the newest."""
         known = seen or self.state
-        return decide.failed(
-            known, attempt, unit, outcome, at=self.now, by="worker:w1", terms=self.terms, chance=0.5
-        )
+        return decide.failed(known, attempt, unit, outcome, at=self.now, by="worker:w1", terms=self.terms, chance=0.5)
 
     def fail(
-        self, failure: str = "transient", *, attempt: int = 1, unit: int = 0, seen: IntentState | None = None, **more: Any
+        self,
+        failure: str = "transient",
+        *,
+        attempt: int = 1,
+        unit: int = 0,
+        seen: IntentState | None = None,
+        **more: Any,
     ) -> IntentState:
         return self.append(self.failure(attempt, unit, Rejected(FailureClass(failure), **more), seen))
 
