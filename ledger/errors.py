@@ -6,6 +6,9 @@ LedgerError
 ├── IdempotencyConflict       the key stands for other content
 ├── NotPossible               a decision that the intent's state does not allow
 ├── NoSuchIntent              no intent with that id
+├── HeldStream                (in `fold.py`) an event of the stream cannot be read; it is left alone
+├── Unappendable              these events cannot be written down
+│   └── StreamHeld            their stream holds an event that cannot be read
 ├── InvalidConfig             a configuration value or a channel's declaration is wrong
 │   └── SurfaceMismatch       a channel speaks another major version of the surface
 ├── Conflict                  somebody else was first; decide again

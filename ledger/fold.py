@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import intent, worker
+from . import life, worker
 from .codec import Opaque
+from .errors import LedgerError
 from .events import Event, IntentRecorded, WorkerStarted
 from .intent import IntentState
 from .worker import WorkerState
@@ -13,7 +14,7 @@ from .worker import WorkerState
 State = IntentState | WorkerState
 
 
-class HeldStream(Exception):
+class HeldStream(LedgerError):
     """A stream with an event that this version cannot read, or that no stream of ours begins with. It is left alone."""
 
 
@@ -26,12 +27,12 @@ def evolve(state: State | None, stream: str, event: Event | Opaque, position: in
         raise HeldStream(f"stream {stream}: {event.error}")
     if state is None:
         if isinstance(event, IntentRecorded):
-            return intent.record(stream, event, position, recorded_at)
+            return life.record(stream, event, position, recorded_at)
         if isinstance(event, WorkerStarted):
             return worker.start(stream, event, position, recorded_at)
         raise HeldStream(f"stream {stream} begins with {type(event).__name__}, which begins no stream")
     if isinstance(state, IntentState):
-        return intent.evolve(state, event, recorded_at)
+        return life.evolve(state, event, recorded_at)
     return worker.evolve(state, event, recorded_at)
 
 
@@ -45,7 +46,7 @@ def fold(stream: str, events: Iterable[tuple[Event | Opaque, int, int]]) -> Stat
 
 def known(state: State, event: Event) -> bool:
     """Whether a fact is in the ledger already."""
-    return isinstance(state, IntentState) and intent.known(state, event)
+    return isinstance(state, IntentState) and life.known(state, event)
 
 
 def ended(state: State) -> bool:

@@ -166,7 +166,7 @@ def window_open(state: IntentState, terms: Terms, now: int) -> bool:
 
 
 def under_one_key(state: IntentState) -> bool:
-    """Whether one look-up speaks of every attempt in doubt: a copy under a key of its own has to be found by that key."""
+    """Whether one look-up speaks of every attempt in doubt: a copy has a key of its own."""
     keys = {one.key for attempt in state.doubt for one in attempt.tries if one.unit == attempt.unit}
     return len(keys) <= 1
 

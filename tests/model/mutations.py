@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from msgledger.ledger import decide, intent, steps
+from msgledger.ledger import decide, life, steps
 from msgledger.ledger import events as e
 from msgledger.ledger.errors import NotPossible
 from msgledger.ledger.intent import Attempt, IntentState, Status
@@ -52,8 +52,8 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 # The product's own functions, as they are, for the patches to build on.
 
-_accepted, _failed = intent._accepted, intent._failed
-_unknown_outcome, _reconciled = intent._unknown, intent._reconciled
+_accepted, _failed = life._accepted, life._failed
+_unknown_outcome, _reconciled = life._unknown, life._reconciled
 _pending, _unknown, _next_step = steps._pending, steps._unknown, steps.next_step
 _holds_lane, _window_open, _cancelled = IntentState.holds_lane, steps.window_open, decide.cancelled
 
@@ -92,7 +92,7 @@ def conflict_is_a_rejection(state: IntentState, event: e.AttemptFailed) -> Inten
 
 def one_part_is_all(state: IntentState, event: e.OutcomeReconciled) -> IntentState:
     after = _reconciled(state, event)
-    return intent._committing(after) if event.verdict == "sent" else after
+    return life._committing(after) if event.verdict == "sent" else after
 
 
 def late_receipt_goes_on_sending(state: IntentState, event: e.UnitAccepted) -> IntentState:
@@ -196,14 +196,14 @@ MUTATIONS = (
              World(**ONE, at_least_once=True, reconciles=True, max_attempts=3),
              ((steps, "under_one_key", always(True)),)),
     Mutation("an outcome of a superseded attempt moves its successor", "R2", "G5", LOOK,
-             ((intent, "_unknown", unknown_moves_the_newest),), {"unknown_checked": False}),
+             ((life, "_unknown", unknown_moves_the_newest),), {"unknown_checked": False}),
     Mutation("pending with doubt", "R2 R4", "G4", World(**ONE, at_least_once=True, max_attempts=3),
-             ((intent, "_failed", pending_with_doubt),)),
+             ((life, "_failed", pending_with_doubt),)),
     Mutation("a verdict about one part commits all", "R3", "G14", World(**BATCH, reconciles=True),
-             ((intent, "_reconciled", one_part_is_all),)),
+             ((life, "_reconciled", one_part_is_all),)),
     Mutation("a late receipt leads to sending", "R3", "G6",
              World(required=(True, True), attempts=(1, 1), crashes=0),
-             ((intent, "_accepted", late_receipt_goes_on_sending),)),
+             ((life, "_accepted", late_receipt_goes_on_sending),)),
     Mutation("an unknown outcome expires", "R4", "G7", World(**ONE, expires=1, reconciles=True),
              ((steps, "_unknown", unknown_expires), (decide, "end", end_anything))),
     Mutation("the window of another credential", "R5", "G4", World(**ONE, window=5, credentials=("a", "b")),
@@ -225,7 +225,7 @@ MUTATIONS = (
     Mutation("I/O before the attempt is durable", "", "G1", World(**ONE), habits={"durable_first": False}),
     Mutation("a claim without head check", "", "G5", World(**ONE), habits={"head_checked": False}),
     Mutation("a superseded attempt's failure applied to its successor", "R2", "G4", LOOK_LONG,
-             ((intent, "_failed", failure_moves_the_newest),)),
+             ((life, "_failed", failure_moves_the_newest),)),
     Mutation("lease shorter than the deadline", "R1", "G5", World(**ONE),
              ((Attempt, "lease_ends_at", property(lambda attempt: attempt.at)),)),
     Mutation("margin below the clock bound", "R1", "G6", World(**SKEWED, verdicts=1, attempts=(1, 1), crashes=0),
@@ -244,7 +244,7 @@ MUTATIONS = (
     Mutation("cancel of a half-sent batch", "R4", "G7", World(**BATCH, cancels=1),
              ((decide, "cancelled", cancel_after_a_part),)),
     Mutation("a late receipt applied to a failed intent", "", "G5", World(**ONE, verdicts=1),
-             ((intent, "_accepted", late_receipt_reopens),)),
+             ((life, "_accepted", late_receipt_reopens),)),
     Mutation("a late receipt refused by the fence", "R2", "G5", World(**ONE), habits={"facts_kept": False}),
     Mutation("a lane freed by an unknown intent", "R6", "G6", World(attempts=(1, 1)),
              ((IntentState, "holds_lane", unknown_frees_its_lane),)),
@@ -259,10 +259,10 @@ MUTATIONS = (
     Mutation("a copy without its marker", "R4", "G4", World(**ONE, at_least_once=True),
              habits={"copies_marked": False}),
     Mutation("a 409 on our own key read as rejection", "", "G7", World(**ONE, window=5, conflicts=True),
-             ((intent, "_failed", conflict_is_a_rejection),), {"conflicts_understood": False}),
+             ((life, "_failed", conflict_is_a_rejection),), {"conflicts_understood": False}),
     # What this search has found in the product itself.
     Mutation("a late failure of an optional part ends the rest", "R2", "G7", World(messages=1, required=(False, True)),
-             ((intent, "_failed", part_ends_the_rest),)),
+             ((life, "_failed", part_ends_the_rest),)),
 )  # fmt: skip
 
 SAFE = (

@@ -136,7 +136,7 @@ def test_a_guard_that_reads_half_an_answer_pins_no_snapshot(tmp_path: Path) -> N
 
 
 def test_an_item_that_can_never_go_in_fails_alone(tmp_path: Path) -> None:
-    """REC-12, SC-60: one poisoned row stops nothing else of its batch."""
+    """REC-12: one poisoned row stops nothing else of its batch."""
 
     async def main() -> None:
         with open_store(tmp_path / "l.db") as store:
@@ -167,7 +167,7 @@ def test_what_is_no_event_of_ours_is_refused_before_it_is_queued(tmp_path: Path)
 
 
 def test_positions_have_no_gaps_and_are_never_used_again(tmp_path: Path) -> None:
-    """G8: also after rollbacks, and after a last row that somebody removed."""
+    """Also after rollbacks, and after a last row that somebody removed."""
     with open_store(tmp_path / "l.db") as store:
         store.append_sync(new("a"))
         with pytest.raises(Unappendable):
