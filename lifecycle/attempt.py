@@ -16,15 +16,26 @@ from msgspec.structs import replace
 from ..adapters import calls
 from ..adapters.gate import Gate
 from ..adapters.surface import Channel, FallsBack, RenderContext, SendContext
-from ..ledger import decide, intent
+from ..ledger import decide, life
 from ..ledger import events as e
 from ..ledger.codec import to_json
 from ..ledger.dossier import Dossier, receipt_of
 from ..ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable
 from ..ledger.intent import IntentState, Status
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
-from ..ledger.message import ReceiptPart, Reply
-from ..ledger.outcome import Accepted, Cause, FailureClass, NotSent, Outcome, Rejected, Sent, Unknown, Unresolved
+from ..ledger.message import ReceiptPart, RenderedBatch, Reply
+from ..ledger.outcome import (
+    Accepted,
+    Cause,
+    FailureClass,
+    NotSent,
+    Outcome,
+    Rejected,
+    Sent,
+    Unknown,
+    Unresolved,
+    Verdict,
+)
 from ..ledger.steps import Check, Start, Terms
 from ..ledger.store.append import Append, Appended
 from ..ledger.store.apply import dossier_of
@@ -169,18 +180,20 @@ class Attempts:
             outcome = decide.superseded(f"the last look was not possible: {error}")
         except asyncio.CancelledError:
             ending = Unknown(Cause.CLOSING) if looked else decide.superseded("the gateway closes")
-            await self._record(latest, channel, unit, ending, self.clock.boot_ms() - began)
+            await self._record(latest, channel, current.number, unit, ending, self.clock.boot_ms() - began)
             raise
         answered = self.clock.boot_ms()
-        return await self._record(latest, channel, unit, outcome, answered - began), outcome, answered
+        took_ms = answered - began
+        return await self._record(latest, channel, current.number, unit, outcome, took_ms), outcome, answered
 
-    async def _record(self, dossier: Dossier, channel: Channel, unit: int, outcome: Outcome, took_ms: int) -> Dossier:
-        """Append what came of it, with the end of the intent where this settles it."""
-        number = dossier.state.attempts
+    async def _record(
+        self, dossier: Dossier, channel: Channel, number: int, unit: int, outcome: Outcome, took_ms: int
+    ) -> Dossier:
+        """Append what came of attempt `number`, which need not be the newest any more, and the end it leads to."""
         while True:
             state = dossier.state
             event = self.event(state, channel, number, unit, outcome, took_ms)
-            after = intent.evolve(state, event, state.updated_at)
+            after = life.evolve(state, event, state.updated_at)
             events: tuple[e.Event, ...] = (event,)
             plan = self._fallback(dossier, channel, outcome, after)
             if plan is not None:
@@ -270,11 +283,8 @@ class Attempts:
         state, batch = dossier.state, dossier.batch
         if batch is None or not state.doubt:
             return
-        marked = state.doubt[-1].marked
-        deadline_s = channel.capabilities.deadline_s
-        context = self.context(channel, dossier, step.unit, state.doubt[0].number, marked, deadline_s)
         from_at = self.clock.wall_ms()
-        verdict = await calls.look_up(channel, calls.outgoing(batch, step.unit, marked), context)
+        verdict, attempt = await self._look_up(dossier, channel, batch, step.unit)
         crash_point("after-look-up")
         at = self.clock.wall_ms()
         look = channel.capabilities.reconcile
@@ -285,7 +295,7 @@ class Attempts:
         match verdict:
             case Sent(receipt=receipt):
                 kind = state.units[step.unit].kind
-                found = decide.accepted(state.doubt[-1].number, step.unit, kind, receipt, at=at, by=self.by)
+                found = decide.accepted(attempt, step.unit, kind, receipt, at=at, by=self.by)
                 word = "sent"
             case NotSent():
                 word = "not_sent"
@@ -296,7 +306,7 @@ class Attempts:
         )
         if isinstance(verdict, Unresolved) and verdict.detail:  # a channel's words are content, never evidence
             event = replace(event, content=e.AcceptedContent(raw={"detail": verdict.detail[:ERROR_TEXT_MAX_CHARS]}))
-        after = intent.evolve(state, event, state.updated_at)
+        after = life.evolve(state, event, state.updated_at)
         last = decide.finish(after, at=at, by=self.by)
         events = (event,) if last is None else (event, last)
         [result] = await self.store.append(Append(state.id, events, expected=state.head))
@@ -307,6 +317,27 @@ class Attempts:
             details = {**details, step.unit: verdict.receipt.parts}
         assert isinstance(result.state, IntentState)
         changed(replace(dossier, state=result.state, details=details))
+
+    async def _look_up(
+        self, dossier: Dossier, channel: Channel, batch: RenderedBatch, unit: int
+    ) -> tuple[Verdict, int]:
+        """Ask for the attempts in doubt, each key once; the verdict for all of them, and the attempt that it is about.
+
+        A marked copy went out under a key of its own. One that is found settles it; absence needs every answer.
+        """
+        verdict: Verdict = Unresolved("nothing is in doubt", retryable=False)
+        asked: set[str] = set()
+        for attempt in dossier.state.doubt:
+            context = self.context(channel, dossier, unit, attempt.number, attempt.marked)
+            if context.provider_key in asked:
+                continue
+            answer = await calls.look_up(channel, calls.outgoing(batch, unit, attempt.marked), context)
+            if isinstance(answer, Sent):
+                return answer, attempt.number
+            if not asked or isinstance(answer, Unresolved):
+                verdict = answer
+            asked.add(context.provider_key)
+        return verdict, dossier.state.doubt[-1].number
 
     async def reload(self, stream: str) -> Dossier:
         """The intent as the ledger has it now."""

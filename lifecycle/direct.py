@@ -13,7 +13,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from ..adapters import calls
-from ..ledger import decide, intent
+from ..ledger import decide, life
 from ..ledger import events as e
 from ..ledger.dossier import Dossier
 from ..ledger.errors import Conflict, LedgerError, StoreUnavailable
@@ -74,7 +74,7 @@ class Direct:
 
         def happened(dossier: Dossier, event: e.Event) -> Dossier:
             events.append(event)
-            return replace(dossier, state=intent.evolve(dossier.state, event, event.at))
+            return replace(dossier, state=life.evolve(dossier.state, event, event.at))
 
         dossier = happened(dossier, attempts.claim(dossier, channel, Start("first")))
         while dossier.state.status is Status.SENDING and (unit := dossier.state.next_unit) is not None:

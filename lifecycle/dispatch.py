@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-import apsw
 from msgspec.structs import replace
 
 from ..adapters.gate import Account, Gate
@@ -23,7 +22,6 @@ from ..ledger import decide
 from ..ledger import events as e
 from ..ledger.dossier import Dossier
 from ..ledger.errors import Conflict, LaneBusy, StoreUnavailable
-from ..ledger.fold import HeldStream
 from ..ledger.intent import IntentState, Status
 from ..ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX
 from ..ledger.outcome import FailureClass
@@ -47,7 +45,6 @@ from ..ledger.store.clock import Clock
 from ..ledger.store.store import Store
 from ..projections.intents import Head, LaneFree, heads
 from ..projections.waiting import Waiters
-from ..projections.workers import boot_of
 from .attempt import Attempts
 from .due import Due
 from .holds import Holds
@@ -154,6 +151,10 @@ class Dispatcher:
         """Whether a new message may be claimed in the commit that records it."""
         if self._closing or lane in self._crowded or len(self.busy) >= IN_FLIGHT_MAX:
             return False
+        return self.reachable(channel)
+
+    def reachable(self, channel: Channel) -> bool:
+        """Whether the channel is ready and nothing has closed it for a while."""
         return channel.ready and self.gate.open((channel.name, channel.account), redelivery=False)
 
     def note_waiting(self, lane: str) -> None:
@@ -170,8 +171,13 @@ class Dispatcher:
         dossier = await self.attempts.reload(stream)
         state = dossier.state
         channel = self.channels.get((state.channel, state.account))
+        step = None
         if channel is not None and state.status is Status.PENDING and not self.in_hand(stream):
-            claim = self.attempts.claim(dossier, channel, Start("first" if state.attempts == 0 else "retry"))
+            step = self._step(
+                replace(dossier, state=replace(state, due_at=None)), channel, self.attempts.terms(channel)
+            )
+        if channel is not None and isinstance(step, Start):
+            claim = self.attempts.claim(dossier, channel, step)
             free = LaneFree(state.lane, self.clock.wall_ms())
             self.handed.add(stream)
             try:
@@ -235,7 +241,7 @@ class Dispatcher:
         return None if next_at is None else self.clock.boot_ms() + next_at - now
 
     async def _handle(self, ready: list[Head]) -> None:
-        dossiers = await self.store.read(self._load, ready)
+        dossiers = await self.store.read(self.due.load, [head.id for head in ready])
         appends: list[Append] = []
         plans: list[tuple[Dossier, Channel | None, bool]] = []
         for head, dossier in zip(ready, dossiers, strict=True):
@@ -273,22 +279,6 @@ class Dispatcher:
             else:
                 self._changed(now_is)
 
-    def _load(self, cursor: apsw.Cursor, ready: list[Head]) -> list[Dossier | None]:
-        """On the reader thread: the intents with their content, None for one that cannot be read."""
-        found: list[Dossier | None] = []
-        for head in ready:
-            try:
-                dossier = dossier_of(cursor, head.id)
-            except HeldStream as error:
-                log.error("intent %s is left alone: %s", head.id, error)
-                found.append(None)
-                continue
-            for attempt in dossier.state.live:
-                if attempt.owner not in self.due.boots:
-                    self.due.boots[attempt.owner] = boot_of(cursor, attempt.owner)
-            found.append(dossier)
-        return found
-
     def _decide(
         self, dossier: Dossier, channel: Channel | None, begun: list[Channel | None]
     ) -> tuple[tuple[e.Event, ...], bool]:
@@ -309,7 +299,7 @@ class Dispatcher:
                 return (decide.parked(state, at=at, by=self.by),), False
             case Release() if channel is not None and channel.ready:
                 return (e.IntentHeld(at=at, by=self.by),), False
-            case Check() if channel is not None:
+            case Check() if channel is not None and channel.ready:
                 self.spawn(dossier, self.attempts.check(dossier, channel, step, self._changed))
             case Start() if channel is not None and self._may_start(channel, state, begun):
                 return (self.attempts.claim(dossier, channel, step),), True

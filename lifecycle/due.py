@@ -6,11 +6,20 @@ the ledger they would lie in the future, so their distance is measured here inst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Sequence
 
+import apsw
+
+from ..ledger.dossier import Dossier
+from ..ledger.fold import HeldStream
 from ..ledger.intent import IntentState, Status
+from ..ledger.store.apply import dossier_of
 from ..ledger.store.clock import Clock
 from ..projections.intents import Head
+from ..projections.workers import boot_of
+
+log = logging.getLogger("msgledger")
 
 ORPHAN_MS = 1_000
 """How long a claim of our own may stand without an attempt here: it may still be on its way back from the store."""
@@ -83,3 +92,19 @@ class Due:
             if boot - began < attempt.deadline_ms + attempt.margin_ms:
                 return False
         return True
+
+    def load(self, cursor: apsw.Cursor, ids: Sequence[str]) -> list[Dossier | None]:
+        """On the reader thread: the intents with their content and their owners' boots; None for an unreadable one."""
+        found: list[Dossier | None] = []
+        for id in ids:
+            try:
+                dossier = dossier_of(cursor, id)
+            except HeldStream as error:
+                log.error("intent %s is left alone: %s", id, error)
+                found.append(None)
+                continue
+            for attempt in dossier.state.live:
+                if attempt.owner not in self.boots:
+                    self.boots[attempt.owner] = boot_of(cursor, attempt.owner)
+            found.append(dossier)
+        return found

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..adapters.surface import Channel, RenderContext
 from ..ledger import events as e
-from ..ledger import intent
+from ..ledger import life
 from ..ledger.codec import as_json, to_json
 from ..ledger.dossier import Dossier, contents, receipt_of
 from ..ledger.errors import InvalidMessage, UnknownChannel
@@ -132,7 +132,7 @@ class Planner:
             not_before=options.not_before,
             content=self._content(key, message, batch, action, of),
         )
-        state = intent.record(stream, event, 0, at)
+        state = life.record(stream, event, 0, at)
         kept = event.content
         dossier = Dossier(
             state=state,

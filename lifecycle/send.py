@@ -53,7 +53,7 @@ class Delivery(msgspec.Struct, kw_only=True):
     """A snapshot of one intent as its sender sees it. `wait` gives a newer one.
 
     `retry`: who sends again if it is not sent yet: `ledger` (do not repeat it, the ledger owes it), `person`, `caller`
-    (with the same key where you want one message), or None where nothing is left to do.
+    (with a new key: the old one stands for what failed), or None where nothing is left to do.
     """
 
     intent: str
@@ -165,7 +165,8 @@ class Sender:
                 self.dispatcher.run_claimed(now_is, channel)
             else:
                 self.dispatcher.note_waiting(state.lane)
-            if not wait and not waiter.done():
+            waits = now_is.state.status is Status.PENDING and not self.dispatcher.reachable(channel)
+            if (waits or not wait) and not waiter.done():
                 waiter.set_result(settled(now_is))
 
         try:

@@ -29,14 +29,14 @@ def test_a_backlog_is_worked_off_in_bounded_pages_and_in_order(bench: Bench) -> 
         async with bench.gateway() as gateway:
             assert len(await gateway.owed(limit=1000)) == 600
             dispatcher = gateway.dispatcher
-            real = dispatcher._load
+            real = dispatcher.due.load
 
             def load(cursor: Any, ready: Any) -> Any:
                 loaded.append(len(ready))
                 flying.append(len(dispatcher.busy))
                 return real(cursor, ready)
 
-            dispatcher._load = load
+            dispatcher.due.load = load
             await bench.clock.until(lambda: len(bench.platform.texts) == 600, within_s=600)
             await bench.clock.settle()
             assert await gateway.owed() == []
