@@ -174,7 +174,7 @@ class ChannelContract:
             )
 
     def test_the_credential_never_shows(self, bench: Bench) -> None:
-        """G11: neither what is digested nor what is printed holds the credential."""
+        """Neither what is digested nor what is printed holds the credential."""
         channel, target = bench.channel(), bench.target()
         if not bench.secret:
             pytest.skip("the channel has no credential")
@@ -264,7 +264,7 @@ class ChannelContract:
         assert isinstance(verdict, NotSent if look.can_prove_absence else Unresolved)
 
     def test_a_message_is_edited(self, bench: Bench) -> None:
-        """CAP-4, CAP-6: an edit changes the message that it names and shows no other."""
+        """CAP-6: an edit changes the message that it names and shows no other."""
         channel, target = bench.channel(), bench.target()
         if channel.capabilities.edit is None:
             pytest.skip("the channel declares no edits")
@@ -303,7 +303,7 @@ class ChannelContract:
             assert answer.thread is None
 
     def test_no_attachment_is_dropped(self, bench: Bench) -> None:
-        """CAP-2, BAT-5: an attachment is shown as media where that is declared, else named in the text."""
+        """CAP-2: an attachment is shown as media where that is declared, else named in the text."""
         channel, target = bench.channel(), bench.target()
         file = Attachment("plan.pdf", url="https://files.example/plan.pdf")
         if channel.capabilities.attachments == "upload":

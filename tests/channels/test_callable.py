@@ -239,7 +239,7 @@ def test_no_claim_of_a_function_is_proved() -> None:
     ],
 )
 def test_a_wrong_declaration_is_refused(wrong: dict[str, Any]) -> None:
-    """UNK-2, CAP-4: at construction, with the channel's name."""
+    """UNK-2: at construction, with the channel's name."""
     with pytest.raises(InvalidConfig, match="'fn'"):
         CallableChannel("fn", Wall().deliver, **wrong)
 

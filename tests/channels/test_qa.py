@@ -280,7 +280,7 @@ def test_only_a_200_of_a_look_up_proves_absence(status: int) -> None:
 
 
 def test_an_edit_into_several_pieces_is_refused(qa: QaPlatform) -> None:
-    """CAP-4: the second piece would overwrite the first."""
+    """The second piece would overwrite the first."""
     bench = QaBench(qa)
     (first,) = sent(bench.channel(), Message.text("before", to=bench.target()))
     long = Message.text("word " * 500, to=bench.target())

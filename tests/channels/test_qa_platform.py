@@ -60,7 +60,7 @@ def test_the_record_survives_a_kill(platform: QaPlatform) -> None:
 
 
 def test_edits_deletes_and_look_ups(platform: QaPlatform) -> None:
-    """CAP-4: everything accepted is in the record, and a look-up shows it by key and by place."""
+    """Everything accepted is in the record, and a look-up shows it by key and by place."""
     first = send(platform, "k")[1]["id"]
     path = f"/v1/messages/{quote(str(first))}"
     assert call(platform, "PATCH", path, {"text": "new", "key": "e"})[0] == 200

@@ -89,7 +89,7 @@ def test_a_split_message_keeps_its_text_in_the_marked_copy() -> None:
 
 
 def test_attachments_in_each_form() -> None:
-    """CAP-2, BAT-5: media behind the text, a line in it, a unit of its own where the line does not fit."""
+    """CAP-2: media behind the text, a line in it, a unit of its own where the line does not fit."""
     files = (Attachment("a.png", "image", url="https://h/a.png"), Attachment("b.txt"))
     message = Message.text("see", to=HERE, attachments=files)
     (only,) = render_text(message, Capabilities()).units
@@ -116,7 +116,7 @@ def test_too_much_of_everything() -> None:
 
 
 def test_a_secret_tail_is_not_echoed() -> None:
-    """G11: an error shows 80 characters of a text and no more."""
+    """An error shows 80 characters of a text and no more."""
     with pytest.raises(InvalidMessage) as refusal:
         render_text(Message.text("a" * 80 + "TAIL" + "b" * 5000, to=HERE), Capabilities(), channel="c")
     assert "TAIL" not in str(refusal.value)

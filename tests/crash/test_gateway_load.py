@@ -152,3 +152,32 @@ def fates(platform: QaPlatform) -> None:
     }
     for number, fate in enumerate(FATES):
         platform.script(actions.get(fate, fate), place=f"p{number}")
+
+
+def test_what_is_taken_late_is_waited_for(tmp_path: Path) -> None:
+    """R1, UNK-4, UNK-5, G4: not there yet is no proof while the lease runs; taken for one, each comes twice."""
+    ops = [Op(key=f"k{n}", place=f"p{n}", text=f"t{n}") for n in range(6)]
+    with QaPlatform.start(tmp_path) as platform, Process() as process:
+        way = Way(kind="qa", at=platform.url, key=False, deadline_s=0.8, settle_s=0.8)
+        ledger = Ledger(tmp_path, way)
+        platform.script({"do": "accept_late", "after_s": 0.6}, times=6)
+        assert process.run(ledger.life(*ops)) == 0
+        time.sleep(0.8)  # whatever was late is there by then
+        assert sorted(qa_truth(platform).texts()) == [op.text for op in ops]
+        assert {row["status"] for row in ledger.end().values()} == {"sent"}
+
+
+def test_a_short_outage_under_many_lanes_stays_short(tmp_path: Path) -> None:
+    """SC-12, REC-9, FAIL-11: requests that are refused together are one failure, not a dozen in a row."""
+    ops = [Op(key=f"k{n}", place=f"p{n}", text=f"t{n}") for n in range(24)]
+    with QaPlatform.start(tmp_path) as platform, Process() as process:
+        ledger = Ledger(tmp_path, Way(kind="qa", at=platform.url, deadline_s=2.0))
+        platform.kill()
+        process.start(ledger.life(*ops, wait=False, stays=True))
+        until(lambda: len(ledger.said()) == len(ops), "the records")
+        time.sleep(0.5)
+        platform.restart()
+        until(lambda: len(platform.accepted()) == len(ops), "all of it", 10)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+        assert {row["status"] for row in ledger.end().values()} == {"sent"}

@@ -63,7 +63,7 @@ def test_the_points_are_in_the_registry() -> None:
 
 @pytest.mark.parametrize("point", STORE_POINTS)
 def test_what_was_acknowledged_survives_a_kill_at_any_point(point: str, tmp_path: Path) -> None:
-    """G2, G8, G9: acknowledged appends are there whole, no other half, positions without gaps, rebuilt = live."""
+    """G2, G9: acknowledged appends are there whole, no other half, positions without gaps, rebuilt = live."""
     from ..unit.store_kit import new, open_store
 
     killed = run(APPEND, str(tmp_path / "l.db"), "a", MSGLEDGER_CRASH_AT=f"{point}:7")
