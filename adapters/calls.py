@@ -14,7 +14,7 @@ from ..ledger.errors import InvalidConfig, SurfaceMismatch
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import RenderedBatch, RenderedUnit
 from ..ledger.outcome import Accepted, Cause, FailureClass, Outcome, Rejected, Unknown, Unresolved, Verdict
-from ..ledger.pseudonym import Pseudonyms, join
+from ..ledger.pseudonym import Pseudonyms
 from ..ledger.steps import Terms
 from .surface import SURFACE, Channel, Reconciles, SendContext
 
@@ -74,7 +74,7 @@ def unit_try(channel: Channel, unit: RenderedUnit, context: SendContext, pseudon
     """The key and the keyed digest of the bytes that would go out for this unit."""
     request_bytes: Callable[[RenderedUnit, SendContext], bytes] | None = getattr(channel, "request_bytes", None)
     raw = to_json(unit) if request_bytes is None else request_bytes(unit, context)
-    return e.UnitTry(context.unit, context.provider_key, pseudonyms.mac("request", join(context.provider_key, raw)))
+    return e.UnitTry(context.unit, context.provider_key, pseudonyms.mac("request", context.provider_key, raw))
 
 
 async def deliver(channel: Channel, unit: RenderedUnit, context: SendContext) -> Outcome:

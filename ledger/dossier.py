@@ -102,8 +102,10 @@ def receipt_of(
     for unit, got in sorted(state.receipts.items()):
         known = details.get(unit, ())
         for index, fact in enumerate(got.parts):
-            more = known[index] if index < len(known) else ReceiptPart(index=0)
-            parts.append(replace(more, index=len(parts), platform_id=fact.id, kind=fact.kind))
+            if index < len(known):
+                parts.append(replace(known[index], index=len(parts), platform_id=fact.id, kind=fact.kind))
+            else:
+                parts.append(ReceiptPart(len(parts), fact.id, fact.kind))
     primary = next((part for part in parts if part.platform_id is not None), None)
     return Receipt(
         parts=tuple(parts),

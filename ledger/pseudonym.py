@@ -22,15 +22,12 @@ SHOWN_HEX: Final = 12
 
 def join(*parts: str | bytes | None) -> bytes:
     """Injective: each part with its length in front; an absent part differs from an empty one."""
-    out: list[bytes] = []
-    for part in parts:
-        if part is None:
-            out.append(b"-;")
-        else:
-            raw = part.encode("utf-8") if isinstance(part, str) else part
-            out.append(b"%d:" % len(raw))
-            out.append(raw)
-    return b"".join(out)
+    return b"".join([b"-;" if part is None else _counted(part) for part in parts])
+
+
+def _counted(part: str | bytes) -> bytes:
+    raw = part.encode("utf-8") if isinstance(part, str) else part
+    return b"%d:%b" % (len(raw), raw)
 
 
 class Pseudonyms:
@@ -56,9 +53,9 @@ class Pseudonyms:
         """The first 32 hex digits of HMAC-SHA-256 over purpose and parts."""
         return self._hmac(join(purpose, *parts))[:STORED_HEX]
 
-    def mac(self, purpose: str, raw: bytes) -> str:
+    def mac(self, purpose: str, *parts: str | bytes | None) -> str:
         """The full keyed digest of content, 64 hex digits."""
-        return self._hmac(join(purpose, raw))
+        return self._hmac(join(purpose, *parts))
 
     def _hmac(self, raw: bytes) -> str:
         """RFC 2104, with the key's two blocks hashed once: a third of the time of a new HMAC for each message."""

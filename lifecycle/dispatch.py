@@ -210,8 +210,10 @@ class Dispatcher:
                     next_at = await self._pass()
             except StoreUnavailable as error:
                 log.warning("the ledger cannot be used now: %s", error)
+                next_at = self.clock.boot_ms() + int(POLL_S * 1000)  # what it was woken for is still to do
             except Exception:
                 log.exception("the dispatcher met an error and goes on")
+                next_at = self.clock.boot_ms() + int(POLL_S * 1000)
             until = POLL_S if next_at is None else min(POLL_S, (next_at - self.clock.boot_ms()) / 1000)
             if not self._closing:
                 await self.clock.wait(self._wake, max(0.001, until))
@@ -348,6 +350,8 @@ class Dispatcher:
                 del self.busy[id]
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.error("intent %s: its attempt ended with an error", id, exc_info=error)
+                self.due.later(id, dossier.state.head, 0)  # what it was about is still to do
+                self._wake.set()
             if lane in self._crowded or id in self._unsettled:
                 self._unsettled.discard(id)
                 self._wake.set()

@@ -110,7 +110,7 @@ class Planner:
             at=at,
             by=self.by,
             key=pseudonyms.key(key),
-            content_mac=pseudonyms.mac("content", join(action, None if of is None else of.state.id, content)),
+            content_mac=pseudonyms.mac("content", action, None if of is None else of.state.id, content),
             action=action,
             of=None if of is None else of.state.id,
             channel=channel.name,
