@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .message import Atomicity, Message, Origin, ReceiptPart, RenderedBatch, RenderedUnit, UnitKind
+from .message import NO_ORIGIN, Atomicity, Message, Origin, ReceiptPart, RenderedBatch, RenderedUnit, UnitKind
 from .outcome import Cause, FailureClass, Proof, Scope
 
 Action = Literal["send", "edit", "delete"]
@@ -77,7 +77,7 @@ class IntentRecorded(Event, frozen=True, gc=False, kw_only=True):
     lane: str
     place: str
     relation: str
-    origin: Origin = Origin()
+    origin: Origin = NO_ORIGIN
     session: str | None = None
     inbound: str | None = None
     durability: Durability = "required"

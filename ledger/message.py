@@ -7,7 +7,7 @@ know no platform and make no decision.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -110,6 +110,11 @@ class Origin(Value, frozen=True, gc=False):
     version: int = 1
 
 
+NO_RELATION: Final = Followup()
+NO_ORIGIN: Final = Origin()
+"""The defaults, as one object each: what is that very object is left out of the JSON."""
+
+
 class Body(Value, frozen=True, gc=False):
     text: str
     format: Format = "plain"
@@ -133,8 +138,8 @@ class Message(Value, frozen=True, gc=False):
     target: Target
     body: Body | None = None
     attachments: tuple[Attachment, ...] = ()
-    relation: Relation = Followup()
-    origin: Origin = Origin()
+    relation: Relation = NO_RELATION
+    origin: Origin = NO_ORIGIN
     direction: Direction = "outbound"
     account: str | None = None
     id: str | None = None
@@ -160,8 +165,8 @@ class Message(Value, frozen=True, gc=False):
             target=to,
             body=Body(text, format),
             attachments=attachments,
-            relation=relation if relation is not None else Followup(),
-            origin=origin if origin is not None else Origin(),
+            relation=relation if relation is not None else NO_RELATION,
+            origin=origin if origin is not None else NO_ORIGIN,
             account=account,
         )
 
