@@ -16,7 +16,7 @@ from ..ledger.message import RenderedBatch, RenderedUnit
 from ..ledger.outcome import Accepted, Cause, FailureClass, Outcome, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.pseudonym import Pseudonyms
 from ..ledger.steps import Terms
-from .surface import SURFACE, Channel, Reconciles, SendContext
+from .surface import SURFACE, Channel, SendContext, is_channel, reconciles
 
 _ANSWERS: Final = (Accepted, Rejected, Unknown)
 
@@ -33,10 +33,10 @@ def check(channel: object) -> None:
             f"channel {name!r} speaks version {surface} of the channel surface, this msgledger speaks {SURFACE}:"
             " install a version of the channel that fits"
         )
-    if not isinstance(channel, Channel):
+    if not is_channel(channel):
         raise InvalidConfig(f"channel {name!r} is not complete: it needs all that adapters.surface.Channel names")
     declared = channel.capabilities.reconcile is not None
-    if declared != isinstance(channel, Reconciles):
+    if declared != reconciles(channel):
         what = "declares a look-up but has no reconcile()" if declared else "has reconcile() but declares no look-up"
         raise InvalidConfig(f"channel {name!r} {what}: an unknown outcome would be judged wrongly")
 
@@ -117,7 +117,7 @@ def identified(channel: Channel, answer: Accepted) -> Accepted | Unknown:
 
 async def look_up(channel: Channel, unit: RenderedUnit, context: SendContext) -> Verdict:
     """Ask the platform what became of a unit. A look-up that fails is unresolved and may be repeated."""
-    if not isinstance(channel, Reconciles):
+    if not reconciles(channel):
         return Unresolved("the channel has no look-up", retryable=False)
     try:
         async with asyncio.timeout(max(0.0, context.deadline_s)):

@@ -7,7 +7,7 @@ It decides nothing, retries nothing and sleeps never; whether, when and how ofte
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -195,3 +195,23 @@ class FallsBack(Protocol):
 class Opens(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
+
+
+NEEDED = ("name", "account", "surface", "version", "capabilities", "ready", "credential", "config", "render", "deliver")
+"""What `Channel` names. Looked for as attributes, so that a wrapper that passes everything on is a channel too."""
+
+
+def is_channel(channel: object) -> TypeGuard[Channel]:
+    return all(hasattr(channel, name) for name in NEEDED)
+
+
+def reconciles(channel: object) -> TypeGuard[Reconciles]:
+    return callable(getattr(channel, "reconcile", None))
+
+
+def falls_back(channel: object) -> TypeGuard[FallsBack]:
+    return callable(getattr(channel, "fallback", None))
+
+
+def opens(channel: object) -> TypeGuard[Opens]:
+    return callable(getattr(channel, "open", None)) and callable(getattr(channel, "close", None))

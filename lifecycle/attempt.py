@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..adapters import calls
 from ..adapters.gate import Gate
-from ..adapters.surface import Channel, FallsBack, RenderContext, SendContext
+from ..adapters.surface import Channel, RenderContext, SendContext, falls_back
 from ..ledger import decide, life
 from ..ledger import events as e
 from ..ledger.codec import to_json
@@ -253,7 +253,7 @@ class Attempts:
         self, dossier: Dossier, channel: Channel, outcome: Outcome, after: IntentState
     ) -> e.BatchPlanned | None:
         """Another plan for a batch that was refused whole, once an intent, where the channel has one."""
-        if not (isinstance(outcome, Rejected) and outcome.failure in FALLBACK_FOR and isinstance(channel, FallsBack)):
+        if not (isinstance(outcome, Rejected) and outcome.failure in FALLBACK_FOR and falls_back(channel)):
             return None
         refused, message = dossier.batch, dossier.message
         if after.plan > 0 or after.receipts or after.doubt or not after.refused or refused is None or message is None:

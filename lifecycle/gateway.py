@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..adapters import calls
-from ..adapters.surface import Channel, Opens
+from ..adapters.surface import Channel, opens
 from ..ledger import events as e
 from ..ledger.dossier import Dossier
 from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
@@ -105,7 +105,7 @@ class Gateway:
         self._sender = Sender(planner, self._dispatcher, self._direct)
         self._stops: list[Callable[[], None]] = [store.on_foreign_commit(self._dispatcher.news)]
         for channel in self._channels.values():
-            if isinstance(channel, Opens):
+            if opens(channel):
                 await channel.open()
         for name, when, fn in self._wanted:
             await self._subscribe(store, name, when, fn)
@@ -136,7 +136,7 @@ class Gateway:
             for subscriber in self._subscribers:
                 await subscriber.stop()
             for channel in self._channels.values():
-                if isinstance(channel, Opens):
+                if opens(channel):
                     await channel.close()
             stopped = e.WorkerStopped(at=self._clock.wall_ms(), by=f"worker:{self.worker}")
             with contextlib.suppress(LedgerError):  # its free lock says the same

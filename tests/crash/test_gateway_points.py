@@ -179,15 +179,14 @@ def lived(case: Case, folder: Path, platform: QaPlatform | None) -> Chain:
 def chains(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Future[Chain]]]:
     """Every chain, several at a time: most of their time they wait for a lease to end."""
 
-    def live(case: Case) -> Chain:
-        folder = tmp_path_factory.mktemp(case.id)
+    def live(case: Case, folder: Path) -> Chain:
         if case.channel == "own":
             return lived(case, folder, None)
         with QaPlatform.start(folder) as platform:
             return lived(case, folder, platform)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {case: pool.submit(live, case) for case in CASES}
+        yield {case: pool.submit(live, case, tmp_path_factory.mktemp(case.id)) for case in CASES}
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.id)
