@@ -7,9 +7,10 @@ STAMP := .venv/.installed
 .PHONY: demo test check lint types wheel counterparts bench clean
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[http,rich]" --group test --group dev
+	@echo "setting up .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[http,rich]" --group test --group dev
 	@touch $@
 
 demo: $(STAMP)  ## forty messages, a platform that loses answers, three kills; and what became of it all

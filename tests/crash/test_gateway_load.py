@@ -175,7 +175,6 @@ def test_a_short_outage_under_many_lanes_stays_short(tmp_path: Path) -> None:
         platform.kill()
         process.start(ledger.life(*ops, wait=False, stays=True))
         until(lambda: len(ledger.said()) == len(ops), "the records")
-        time.sleep(0.5)
         platform.restart()
         until(lambda: len(platform.accepted()) == len(ops), "all of it", 10)
         process.send(signal.SIGTERM)
