@@ -20,7 +20,7 @@ from ..ledger import decide, life
 from ..ledger import events as e
 from ..ledger.codec import to_json
 from ..ledger.dossier import Dossier, receipt_of
-from ..ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable
+from ..ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable, WriteUncertain
 from ..ledger.intent import IntentState, Status
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
 from ..ledger.message import ReceiptPart, RenderedBatch, Reply
@@ -352,7 +352,7 @@ class Attempts:
                 return result
             except StoreClosed:
                 raise
-            except StoreUnavailable as error:
+            except (StoreUnavailable, WriteUncertain) as error:  # written twice it is still one fact
                 if not warned:
                     log.warning("intent %s: an outcome waits for the ledger: %s", item.stream, error)
                     warned = True

@@ -16,7 +16,7 @@ from ..adapters import calls
 from ..ledger import decide, life
 from ..ledger import events as e
 from ..ledger.dossier import Dossier
-from ..ledger.errors import Conflict, LedgerError, StoreUnavailable
+from ..ledger.errors import Conflict, LedgerError, StaleHead, StoreUnavailable, WriteUncertain
 from ..ledger.intent import Status
 from ..ledger.limits import LATE_SENDS_MAX
 from ..ledger.outcome import Accepted, Outcome, Rejected
@@ -98,7 +98,7 @@ class Direct:
             await asyncio.sleep(AGAIN_S)
             try:
                 await self._write(error)
-            except StoreUnavailable:
+            except (StoreUnavailable, WriteUncertain):
                 continue
 
     async def _write(self, error: str) -> None:
@@ -115,6 +115,6 @@ class Direct:
         for _ in waiting:
             self._late.popleft()
         for result in results:
-            if isinstance(result, Conflict):
+            if isinstance(result, Conflict) and not isinstance(result, StaleHead):  # stale: an earlier try wrote it
                 log.error("a best-effort send is not in the ledger: %s", result)
         self._dispatcher.wake()

@@ -329,3 +329,26 @@ def test_closing_does_not_wait_for_ever_for_a_broken_ledger(bench: Bench, monkey
         assert bench.platform.texts == ["accepted"]
 
     bench.run(main())
+
+
+@pytest.mark.parametrize("really", [True, False])
+def test_a_receipt_whose_commit_is_uncertain_is_kept_once(bench: Bench, really: bool) -> None:
+    """SC-15, SC-37, G3: the platform's answer is written until it stands, whatever became of the first try."""
+
+    async def main() -> None:
+        async with bench.gateway() as gateway:
+
+            async def answer(request: Any) -> Any:
+                break_commit(gateway, really=really)
+                return await accept(request)
+
+            bench.platform.plan(answer)
+            delivery = await gateway.send(text("once"))
+            assert delivery.status is Status.SENT
+            assert delivery.receipt is not None
+            assert delivery.receipt.primary_platform_id is not None
+        assert bench.platform.texts == ["once"]
+        kinds = [event.type for event in bench.events() if event.stream == delivery.intent]
+        assert kinds == ["IntentRecorded", "AttemptStarted", "UnitAccepted", "IntentCommitted"]
+
+    bench.run(main())
