@@ -104,7 +104,7 @@ class Life(msgspec.Struct, kw_only=True):
 
 
 class Hurried(random.Random):
-    """Waits are drawn from a narrow range below a tenth of their ceiling: a test ends, and one step is not another's."""
+    """Waits are drawn from a narrow range below a tenth of their ceiling, so that a test ends and steps stay apart."""
 
     def random(self) -> float:
         return 0.03 + super().random() * 0.07

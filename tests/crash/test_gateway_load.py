@@ -17,7 +17,7 @@ from .gateway_kit import KILLED, Ledger, Life, Op, Process, QaPlatform, Truth, W
 
 PLACES = 5
 EACH = 8
-KILLS = 8
+KILLS = 6
 
 
 def traffic(places: int = PLACES, each: int = EACH) -> list[Op]:

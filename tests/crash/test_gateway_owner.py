@@ -91,3 +91,12 @@ def test_equal_ids_over_one_ledger(tmp_path: Path, namespace: list[str]) -> None
             assert truth.texts(f"p{place}") == [op.text for op in ops if op.place == f"p{place}"]
         assert {row["status"] for row in ledger.end().values()} == {"sent"}
         assert {body["pid"] for _, body in ledger.events("WorkerStarted")} == {1}
+
+
+def test_forks_of_one_process_have_ids_of_their_own(tmp_path: Path) -> None:
+    """OB-10, G5: born of one parent, perhaps in one millisecond, no two workers share the random part of their ids."""
+    ledger = Ledger(tmp_path, Way(kind="own", at=str(tmp_path / "own")))
+    with Process() as process:
+        assert [process.run(ledger.life()) for _ in range(3)] == [0, 0, 0]
+    ledger.end()
+    assert len({stream[-12:] for stream, _ in ledger.events("WorkerStarted")}) == 3
