@@ -65,8 +65,8 @@ def provider_key(intent: str, plan: int, unit: int, copy: int = 0) -> str:
 
 def outgoing(batch: RenderedBatch, unit: int, marked: bool) -> RenderedUnit:
     """The unit as it goes out: the marked variant where the attempt is a copy."""
-    if marked and batch.marked is not None and batch.marked.index == unit:
-        return batch.marked
+    if marked:
+        return next((copy for copy in batch.marked if copy.index == unit), batch.units[unit])
     return batch.units[unit]
 
 

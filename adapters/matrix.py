@@ -270,21 +270,21 @@ def plain_text(html: str) -> str:
 
 def _with_html(batch: RenderedBatch, plain: str, html: str) -> RenderedBatch | None:
     """The batch with the caller's HTML beside its one text, or None where that is too long for one event."""
-    if len(batch.units) != 1 or batch.marked is None:
+    if len(batch.units) != 1 or len(batch.marked) != 1:
         return None
     notes = (batch.units[0].text or "").removeprefix(plain)
     html += escape(notes, quote=False).replace("\n", "<br>")
     unit, marked = (
         msgspec.structs.replace(one, format="html", payload={"formatted_body": formatted})
-        for one, formatted in ((batch.units[0], html), (batch.marked, DUPLICATE_MARKER + html))
+        for one, formatted in ((batch.units[0], html), (batch.marked[0], DUPLICATE_MARKER + html))
     )
-    formatted = RenderedBatch((unit,), marked=marked)
+    formatted = RenderedBatch((unit,), marked=(marked,))
     return formatted if _all_fit(formatted) else None
 
 
 def _all_fit(batch: RenderedBatch) -> bool:
-    units = batch.units if batch.marked is None else (*batch.units, batch.marked)
-    return all(len(msgspec.json.encode(_content(unit))) <= EVENT_MAX_BYTES - ENVELOPE_BYTES for unit in units)
+    most = EVENT_MAX_BYTES - ENVELOPE_BYTES
+    return all(len(msgspec.json.encode(_content(unit))) <= most for unit in (*batch.units, *batch.marked))
 
 
 def _content(unit: RenderedUnit) -> dict[str, Any]:

@@ -40,18 +40,18 @@ def shown(value: str) -> str:
     return repr(value) if len(value) <= SHOWN_MAX_CHARS else f"{value[:SHOWN_MAX_CHARS]!r}..."
 
 
-def split(text: str, limit: TextLimit, *, first_reserve: int = 0) -> list[str]:
+def split(text: str, limit: TextLimit, *, reserve: int = 0) -> list[str]:
     """Pieces within the limit, cut at a paragraph, else a line, else a space, else between two character clusters.
 
     Lossless up to whitespace: at a cut the spaces and line ends on both sides of it go away (indentation behind a line
-    end stays). No piece is empty. `first_reserve` is room left free in the first of several pieces.
+    end stays). No piece is empty. `reserve` is room left free in each of several pieces.
     """
     if fits(text, limit):
         return [text] if text.strip() else []
     pieces: list[str] = []
     at = 0
     while at < len(text):
-        room = limit.max - (first_reserve if not pieces else 0)
+        room = limit.max - reserve
         end = _prefix_end(text, at, room, limit)
         cut, next_at = (end, end) if end == len(text) else _best_cut(text, at, end)
         piece = text[at:cut]
@@ -94,12 +94,9 @@ def render_text(message: Message, capabilities: Capabilities, *, channel: str = 
     return RenderedBatch(tuple(units), marked=marked(units, limit))
 
 
-def marked(units: list[RenderedUnit], limit: TextLimit) -> RenderedUnit | None:
-    """The first text unit with the duplicate marker; of media alone, the first with the marker as its caption."""
-    for unit in units:
-        if unit.kind == "text" and unit.text is not None:
-            return with_text(unit, mark(unit.text, limit))
-    return with_text(units[0], DUPLICATE_MARKER.strip()) if units else None
+def marked(units: list[RenderedUnit], limit: TextLimit) -> tuple[RenderedUnit, ...]:
+    """Each unit as a copy of it goes out: its text with the duplicate marker, or the marker as a caption."""
+    return tuple(with_text(unit, mark(unit.text, limit) if unit.text else DUPLICATE_MARKER.strip()) for unit in units)
 
 
 def with_text(unit: RenderedUnit, text: str) -> RenderedUnit:
@@ -147,7 +144,7 @@ def _texts(text: str, notes: list[str], limit: TextLimit, who: str) -> list[str]
         if fits(part, limit):
             texts += [part] if part.strip() else []
         elif limit.chunking:
-            texts += split(part, limit, first_reserve=0 if texts else measure(DUPLICATE_MARKER, limit))
+            texts += split(part, limit, reserve=measure(DUPLICATE_MARKER, limit))
         else:
             raise InvalidMessage(
                 f"the text {shown(part)} has {measure(part, limit)} {limit.unit}, {who} takes {limit.max} and does not "

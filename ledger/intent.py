@@ -47,6 +47,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     licence: e.Licence
     unit: int = 0
 
+    def marks(self, unit: int) -> bool:
+        """Whether this attempt sends the unit as a marked copy: only the one in doubt, which is its first."""
+        return self.marked and bool(self.tries) and self.tries[0].unit == unit
+
     @property
     def lease_ends_at(self) -> int:
         return self.at + self.deadline_ms + self.margin_ms

@@ -129,7 +129,7 @@ def _accepted(state: IntentState, event: e.UnitAccepted) -> IntentState:
     copies = state.copies
     if got is None:
         got = Got(event.parts, (event.attempt,))
-        copies += _was_marked(state, event.attempt)
+        copies += _was_marked(state, event)
     else:
         if _ids(got.parts) != _ids(event.parts):
             copies += 1
@@ -272,8 +272,8 @@ def _contradicted(state: IntentState, event: e.UnitAccepted | e.AttemptFailed) -
     return replace(state, contradictions=state.contradictions + 1, late=_remember(state, event))
 
 
-def _was_marked(state: IntentState, number: int) -> bool:
-    return any(attempt.number == number and attempt.marked for attempt in state.live)
+def _was_marked(state: IntentState, event: e.UnitAccepted) -> bool:
+    return any(attempt.number == event.attempt and attempt.marks(event.unit) for attempt in state.live)
 
 
 def _ids(parts: tuple[e.AcceptedPart, ...]) -> tuple[str | None, ...]:

@@ -185,11 +185,11 @@ class RenderedUnit(Value, frozen=True, gc=False):
 
 
 class RenderedBatch(Value, frozen=True, gc=False):
-    """Everything that one intent makes visible, in order. `marked` is the first text unit with the duplicate marker."""
+    """Everything that one intent makes visible, in order. `marked` are the units with the duplicate marker."""
 
     units: tuple[RenderedUnit, ...]
     atomicity: Atomicity = "all_or_retry_remaining"
-    marked: RenderedUnit | None = None
+    marked: tuple[RenderedUnit, ...] = ()
 
 
 class ReceiptPart(Value, frozen=True, gc=False):

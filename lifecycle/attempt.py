@@ -98,16 +98,16 @@ class Attempts:
         )
 
     def tries(self, channel: Channel, dossier: Dossier, *, marked: bool = False) -> tuple[e.UnitTry, ...]:
-        """What the next attempt would send: each unit that is still without a receipt."""
+        """What the next attempt would send: each unit that is still without a receipt, the first of them `marked`."""
         state, batch = dossier.state, dossier.batch
         if batch is None:
             return ()
-        number = state.attempts + 1
+        number, first = state.attempts + 1, state.next_unit
         return tuple(
             calls.unit_try(
                 channel,
-                calls.outgoing(batch, index, marked),
-                self.context(channel, dossier, index, number, marked),
+                calls.outgoing(batch, index, marked and index == first),
+                self.context(channel, dossier, index, number, marked and index == first),
                 self.store.pseudonyms,
             )
             for index in range(len(batch.units))
@@ -171,8 +171,9 @@ class Attempts:
             await last_look()
             looked = True
             crash_point("before-deliver")
-            context = self.context(channel, dossier, unit, current.number, current.marked, left_ms / 1000, last_look)
-            outcome = await calls.deliver(channel, calls.outgoing(batch, unit, current.marked), context)
+            copy = current.marks(unit)
+            context = self.context(channel, dossier, unit, current.number, copy, left_ms / 1000, last_look)
+            outcome = await calls.deliver(channel, calls.outgoing(batch, unit, copy), context)
             crash_point("after-deliver")
         except Rejected as stopped:
             outcome = stopped
@@ -328,10 +329,11 @@ class Attempts:
         verdict: Verdict = Unresolved("nothing is in doubt", retryable=False)
         asked: set[str] = set()
         for attempt in dossier.state.doubt:
-            context = self.context(channel, dossier, unit, attempt.number, attempt.marked)
+            copy = attempt.marks(unit)
+            context = self.context(channel, dossier, unit, attempt.number, copy)
             if context.provider_key in asked:
                 continue
-            answer = await calls.look_up(channel, calls.outgoing(batch, unit, attempt.marked), context)
+            answer = await calls.look_up(channel, calls.outgoing(batch, unit, copy), context)
             if isinstance(answer, Sent):
                 return answer, attempt.number
             if not asked or isinstance(answer, Unresolved):

@@ -99,8 +99,10 @@ class Planner:
         at = self.clock.wall_ms()
         stream = new_id(at)
         batch = self._render(channel, message, RenderContext(at=at, intent=stream), action, of)
-        if options.on_unknown == "hold" and batch.marked is not None:
-            batch = replace(batch, marked=None)  # no copy will ever go out
+        if options.on_unknown == "hold" and batch.marked:
+            batch = replace(batch, marked=())  # no copy will ever go out
+        elif options.on_unknown == "at_least_once" and action == "send":
+            _copyable(batch, channel.name)
         key, given = self._key(options, stream)
         pseudonyms = self.pseudonyms
         relation = message.relation
@@ -242,6 +244,16 @@ class Planner:
         primary = next(part for part in receipt.parts if part.platform_id is not None)
         token = primary.delete_token if action == "delete" else primary.edit_token
         return replace(content, of_platform_id=primary.platform_id, of_token=token)
+
+
+def _copyable(batch: RenderedBatch, channel: str) -> None:
+    """A copy that may be one too many carries the visible marker, so each unit needs its marked form."""
+    bare = {unit.index for unit in batch.units} - {copy.index for copy in batch.marked}
+    if bare:
+        raise InvalidMessage(
+            f"channel {channel!r} renders no marked copy of unit {min(bare)}, which at_least_once needs:"
+            " have it render one (`RenderedBatch.marked`), or let an unknown outcome be held"
+        )
 
 
 def _readable(message: Message, options: Options) -> bytes:

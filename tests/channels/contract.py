@@ -210,14 +210,15 @@ class ChannelContract:
         assert " ".join(seen.text for seen in bench.visible(target)).split() == text.split()
 
     def test_the_marked_copy_fits(self, bench: Bench) -> None:
-        """UNK-7: the marked variant of the first text unit says so and is within the limit."""
+        """UNK-7: the marked variant of each unit says so and is within the limit."""
         channel, target = bench.channel(), bench.target()
         limit = channel.capabilities.text
         for text in ("short", "y" * limit.max):
             batch = channel.render(Message.text(text, to=target), RenderContext(at=1, intent="i"))
-            assert batch.marked is not None
-            assert (batch.marked.text or "").startswith(DUPLICATE_MARKER.strip())
-            assert measure(batch.marked.text or "", limit) <= limit.max
+            assert [copy.index for copy in batch.marked] == [unit.index for unit in batch.units]
+            for copy in batch.marked:
+                assert (copy.text or "").startswith(DUPLICATE_MARKER.strip())
+                assert measure(copy.text or "", limit) <= limit.max
 
     def test_a_key_is_recognised(self, bench: Bench) -> None:
         """CAP-6, G4: a proved deduplication shows one message for two requests, and says that it was a duplicate."""

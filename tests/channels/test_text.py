@@ -37,11 +37,11 @@ def test_a_length_in_each_unit(unit: str, length: int) -> None:
 @given(text=TEXTS, limit=LIMITS, reserve=st.integers(0, 21))
 def test_splitting_loses_only_whitespace(text: str, limit: TextLimit, reserve: int) -> None:
     """CAP-1: within the limit, no empty piece, every character in its order."""
-    pieces = split(text, limit, first_reserve=reserve)
+    pieces = split(text, limit, reserve=reserve)
     assert all(fits(piece, limit) and piece.strip() for piece in pieces)
     assert squeezed("".join(pieces)) == squeezed(text)
     if len(pieces) > 1:
-        assert measure(pieces[0], limit) <= limit.max - reserve
+        assert all(measure(piece, limit) <= limit.max - reserve for piece in pieces)
     for piece in pieces:
         piece.encode("utf-16-le").decode("utf-16-le")
 
@@ -79,12 +79,11 @@ def test_the_marker_is_within_the_limit(text: str, limit: TextLimit) -> None:
 
 
 def test_a_split_message_keeps_its_text_in_the_marked_copy() -> None:
-    """UNK-7: the first of several units leaves room for the marker, so that a copy loses nothing."""
+    """UNK-7: each of several units leaves room for the marker, so that a copy loses nothing."""
     able = Capabilities(text=TextLimit(100, chunking=True))
     batch = render_text(Message.text("x" * 250, to=HERE), able)
-    assert batch.marked is not None
-    assert batch.marked.text == DUPLICATE_MARKER + (batch.units[0].text or "")
-    assert batch.marked.index == 0
+    assert [copy.text for copy in batch.marked] == [DUPLICATE_MARKER + (unit.text or "") for unit in batch.units]
+    assert [copy.index for copy in batch.marked] == [0, 1, 2, 3]
     assert "".join(unit.text or "" for unit in batch.units) == "x" * 250
 
 
@@ -100,8 +99,7 @@ def test_attachments_in_each_form() -> None:
     assert [unit.text for unit in tight.units] == ["t" * 95, "[image] a.png: https://h/a.png", "[file] b.txt"]
     alone = render_text(Message(HERE, attachments=files[:1]), Capabilities(attachments="upload"))
     assert [unit.kind for unit in alone.units] == ["media"]
-    assert alone.marked is not None
-    assert (alone.marked.text, alone.marked.media) == (DUPLICATE_MARKER.strip(), files[0])
+    assert [(copy.text, copy.media) for copy in alone.marked] == [(DUPLICATE_MARKER.strip(), files[0])]
 
 
 def test_too_much_of_everything() -> None:

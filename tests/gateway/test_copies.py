@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from msgledger import Status
+from msgledger import InvalidMessage, Message, RenderContext, RenderedBatch, RenderedUnit, Status
 from msgledger.adapters.text import DUPLICATE_MARKER
 
 from .kit import SHORT, Bench, killed_while_sending, text
@@ -110,5 +110,21 @@ def test_a_failure_of_a_copy_does_not_end_the_doubt_of_the_first(bench: Bench) -
             assert (await gateway.intent(delivery.intent)).state.status is Status.SENT
         assert bench.platform.texts == ["in doubt"]
         assert "IntentFailed" not in bench.types(delivery.intent)
+
+    bench.run(main())
+
+
+def test_a_channel_without_a_marked_form_is_refused_for_copies(bench: Bench) -> None:
+    """UNK-7, G4: a copy never goes out without its marker, so nothing is recorded that could need one."""
+
+    def render(message: Message, context: RenderContext) -> RenderedBatch:
+        return RenderedBatch((RenderedUnit(0, "text", "bare"),))
+
+    async def main() -> None:
+        async with bench.gateway(bench.platform.channel(render=render)) as gateway:
+            with pytest.raises(InvalidMessage, match="no marked copy of unit 0"):
+                await gateway.send(text("x"), on_unknown="at_least_once")
+            assert (await gateway.send(text("x"))).status is Status.SENT
+        assert len(bench.platform.texts) == 1
 
     bench.run(main())
