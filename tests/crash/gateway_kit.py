@@ -86,8 +86,10 @@ class Process:
         return self.wait()
 
     def send(self, number: int) -> None:
+        """A life that has just ended by itself hears nothing; `wait` tells how it ended."""
         assert self.pid is not None
-        os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL; returns when it is dead."""
