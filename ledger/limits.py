@@ -83,8 +83,6 @@ WATCH_INTERVAL_S: Final = 0.02
 # The dispatcher.
 CLAIMS_PER_PASS: Final = 20
 IN_FLIGHT_MAX: Final = 128
-IDLE_WAKE_MAX_S: Final = 30.0
-"""The dispatcher looks at least this often, whatever it was told."""
 LATE_FACTS_MAX: Final = 64
 """How many late facts of one intent are remembered by key, to tell a repetition from news."""
 EFFECT_PAGE_EVENTS: Final = 200
