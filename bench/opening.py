@@ -17,7 +17,7 @@ import apsw
 import msgledger
 import msgspec
 from msgledger.ledger.store.clock import new_id
-from msgledger.ledger.store.schema import INSERT_EVENT
+from msgledger.ledger.store.schema import insert_events
 from msgledger.ledger.store.store import Store
 from msgledger.projections import VIEWS
 
@@ -54,7 +54,7 @@ def build(folder: Path, events: int, owed: int, samples: Sequence[Written]) -> H
         written = 0
         while written < events:
             with connection:
-                cursor.executemany(INSERT_EVENT, _some(rows, min(EVENTS_PER_COMMIT, events - written)))
+                cursor.executemany(insert_events(), _some(rows, min(EVENTS_PER_COMMIT, events - written)))
             written += EVENTS_PER_COMMIT
         connection.execute("PRAGMA journal_mode = WAL")
     finally:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from . import life, worker
 from .codec import Opaque
 from .errors import LedgerError
 from .events import Event, IntentRecorded, WorkerStarted
-from .intent import IntentState
+from .intent import OPEN_ENDED, IntentState, Status
 from .worker import WorkerState
 
 State = IntentState | WorkerState
@@ -54,6 +55,19 @@ def ended(state: State) -> bool:
     return isinstance(state, IntentState) and state.terminal
 
 
-def partitions(state: State) -> tuple[str, ...]:
-    """What guards of other streams may ask about this one: its lane and its key."""
-    return (state.lane, state.key) if isinstance(state, IntentState) else ()
+class Member(NamedTuple):
+    """How a stream counts in a partition. Times in UTC milliseconds."""
+
+    position: int
+    """Of its first event: its place."""
+    holds_until: int = OPEN_ENDED
+    in_flight: bool = False
+
+
+def memberships(state: State) -> tuple[tuple[str, Member | None], ...]:
+    """What guards of other streams may ask about this one: its lane, while it is in the way there, and its key."""
+    if not isinstance(state, IntentState):
+        return ()
+    until = state.holds_lane()
+    place = None if until is None else Member(state.position, until, state.status is Status.SENDING)
+    return (state.lane, place), (state.key, Member(state.position))

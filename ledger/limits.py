@@ -62,6 +62,10 @@ READER_QUEUE_ITEMS: Final = 20_000
 GROUP_APPENDS_MAX: Final = 256
 """The most appends that may be handed over together, to share one transaction."""
 STATE_CACHE_STREAMS: Final = 20_000
+PARTITIONS_REMEMBERED: Final = 20_000
+"""How many lanes and keys the writer keeps the members of in memory."""
+PARTITION_MEMBERS: Final = 64
+"""The most members that are kept of one; a more crowded one is asked of the table each time."""
 EVENTS_PER_STREAM_MAX: Final = 100_000
 EVENT_MAX_BYTES: Final = 8 * 1_048_576
 PAGE_ROWS: Final = 500

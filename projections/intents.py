@@ -6,15 +6,15 @@ as much as is owed, however long the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from ..ledger.errors import KeyTaken, LaneBusy
-from ..ledger.fold import State
+from ..ledger.fold import Member, State
 from ..ledger.intent import IntentState, Status
-from ..ledger.limits import GROUP_APPENDS_MAX, UNRESOLVED_HOLDS_AFTER_MS
+from ..ledger.limits import GROUP_APPENDS_MAX, PARTITION_MEMBERS, UNRESOLVED_HOLDS_AFTER_MS
 
 COLUMNS: Final = (
     ("id", "TEXT PRIMARY KEY"),
@@ -161,10 +161,13 @@ class KeyFree:
     def __init__(self, key: str) -> None:
         self.partition = key
 
-    def check(self, cursor: Cursor, state: State | None) -> None:
-        row = cursor.execute("SELECT id FROM intents WHERE key = ?", (self.partition,)).fetchone()
-        if row is not None:
-            raise KeyTaken(row[0])
+    def members(self, cursor: Cursor, limit: int) -> dict[str, Member]:
+        found = cursor.execute("SELECT id, position FROM intents WHERE key = ?", (self.partition,))
+        return {id: Member(position) for id, position in found}
+
+    def check(self, members: Mapping[str, Member], state: State | None) -> None:
+        for id in members:
+            raise KeyTaken(id)
 
 
 class LaneFree:
@@ -177,16 +180,28 @@ class LaneFree:
         self.partition = lane
         self.now = now
 
-    def check(self, cursor: Cursor, state: State | None) -> None:
+    def members(self, cursor: Cursor, limit: int) -> dict[str, Member]:
+        found = cursor.execute(LANE_MEMBERS, (self.partition, self.now, limit, self.partition))
+        return {id: Member(position, until, status == Status.SENDING) for id, position, until, status in found}
+
+    def check(self, members: Mapping[str, Member], state: State | None) -> None:
         assert isinstance(state, IntentState)
-        row = cursor.execute(
-            "SELECT * FROM (SELECT id, status FROM intents WHERE lane = ? AND holds_lane IS NOT NULL"
-            " AND holds_lane > ? AND position < ? LIMIT 1)"
-            " UNION ALL SELECT id, status FROM intents WHERE lane = ? AND status = 'sending' AND id != ? LIMIT 1",
-            (self.partition, self.now, state.position, self.partition, state.id),
-        ).fetchone()
-        if row is not None:
-            raise LaneBusy(f"intent {row[0]} ({row[1]}) is before intent {state.id} in its lane")
+        if len(members) >= PARTITION_MEMBERS and state.id not in members:
+            raise LaneBusy(f"{len(members)} messages are before intent {state.id} in its lane")
+        for id, member in members.items():
+            if id != state.id and (
+                member.in_flight or (member.position < state.position and member.holds_until > self.now)
+            ):
+                raise LaneBusy(f"intent {id} is before intent {state.id} in its lane, or in flight there")
+
+
+LANE_MEMBERS: Final = """
+SELECT * FROM (SELECT id, position, holds_lane, status FROM intents
+  WHERE lane = ? AND holds_lane IS NOT NULL AND holds_lane > ? ORDER BY position LIMIT ?)
+UNION
+SELECT id, position, holds_lane, status FROM intents WHERE lane = ? AND status = 'sending'
+"""
+"""The first of a lane that are in the way, and what is in flight there."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):

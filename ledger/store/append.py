@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from .. import codec, limits
 from ..errors import Unappendable
 from ..events import Event
-from ..fold import State
+from ..fold import Member, State
 from .sql import Cursor
 
 NEW: Final = -1
@@ -17,17 +18,22 @@ NEW: Final = -1
 
 
 class Guard(Protocol):
-    """A question about other streams, asked inside the transaction of the append.
+    """A question about the other streams of one partition, asked inside the transaction of the append.
 
-    `partition` is the one value of `fold.partitions` that it asks about: what this batch changed there stands in the
-    views before the guard runs. What the batch changed elsewhere may not stand there yet, nor what it changed in the
-    append's own stream: that one is `state`.
+    `partition` is one of those that `fold.memberships` names.
     """
 
     @property
     def partition(self) -> str: ...
-    def check(self, cursor: Cursor, state: State | None) -> None:
-        """Raise a `Conflict` to refuse the append. `state`: the append's own stream as it stands. Reads only."""
+    def members(self, cursor: Cursor, limit: int) -> dict[str, Member]:
+        """Those that the views have in the partition: the first `limit` by position, and whatever is in flight."""
+        ...
+
+    def check(self, members: Mapping[str, Member], state: State | None) -> None:
+        """Raise a `Conflict` to refuse the append. `state`: the append's own stream as it stands; it may be a member.
+
+        Where there are `limits.PARTITION_MEMBERS` or more, those behind the first are left out.
+        """
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import apsw
 
@@ -19,6 +19,8 @@ from . import schema
 from .append import NEW, Append, Appended, Body
 from .connection import Link
 from .crash import crash_point
+from .many import Many
+from .partitions import Partitions
 from .streams import Streams
 from .view import View
 
@@ -26,6 +28,11 @@ T = TypeVar("T")
 Row = tuple[int, str, int, str, bytes, int]
 RawEvent = tuple[str, int, str, bytes]
 """Stream, version, topic, body: what another program's recorder appends."""
+_INSERT_EVENTS: Final = Many(schema.insert_events)
+
+
+def _upsert(view: View, fixed: Sequence[str] = ()) -> Many:
+    return Many(lambda rows: schema.upsert(view.name, view.columns, view.key, fixed, rows))
 
 
 class Batch:
@@ -34,14 +41,14 @@ class Batch:
     def __init__(self, link: Link, views: Sequence[View], wall_ms: Callable[[], int], path: Path) -> None:
         self.connection, self._busy = link
         self.cursor = self.connection.cursor()
-        self.views = [(view, schema.upsert(view.name, view.columns, view.key, view.fixed)) for view in views]
-        self._anew = [(view, schema.upsert(view.name, view.columns, view.key)) for view in views]
+        self.views = [(view, _upsert(view, view.fixed)) for view in views]
+        self._anew = [(view, _upsert(view)) for view in views]
         self._wall_ms = wall_ms
         self._path = path
         self._streams = Streams(self.connection.cursor())
         self._rows: list[Row] = []
         self._dirty: dict[str, State] = {}
-        self._by_partition: dict[str, list[str]] = {}
+        self._partitions = Partitions()
         self._data_version = -1
         self._schema_cookie = -1
         self._tail_known = False
@@ -51,6 +58,7 @@ class Batch:
         self.recorded_at = 0
         self.foreign = False
         """Whether another connection committed since this was last asked."""
+        self._careful = False
 
     def look(self) -> None:
         """Notice what other connections committed."""
@@ -59,6 +67,7 @@ class Batch:
             return
         self.foreign = self._data_version != -1
         self._streams.distrust()
+        self._partitions.forget()
         self._tail_known = False
         cookie: int = self.connection.execute(schema.SCHEMA_COOKIE).get
         if cookie != self._schema_cookie:
@@ -67,8 +76,13 @@ class Batch:
             self._schema_cookie = cookie
         self._data_version = version
 
-    def begin(self, until: float) -> None:
-        """Take the write lock, waiting until `until` on `time.monotonic`."""
+    def begin(self, until: float, *, careful: bool = False) -> None:
+        """Take the write lock, waiting until `until` on `time.monotonic`.
+
+        `careful`: also ask whether a stream that should be new is there. Otherwise the insert of one that is fails the
+        whole transaction.
+        """
+        self._careful = careful
         crash_point("before-begin")
         self._busy.until = until
         try:
@@ -84,14 +98,14 @@ class Batch:
     def append(self, item: Append, bodies: Sequence[Body]) -> Appended:
         """Check one append and take it in. Raises a `Conflict` or `Unappendable`, and then nothing of it is taken."""
         stream = item.stream
-        state = self._streams.get(stream)
+        state = self._streams.get(stream, begins=item.expected == NEW and not self._careful)
         head = NEW if state is None else state.head
         if item.expected is not None and item.expected != head:
             raise errors.StaleHead(f"stream {stream} has head {head}, the append was decided on {item.expected}")
         if head + len(bodies) >= limits.EVENTS_PER_STREAM_MAX:
             raise errors.Unappendable(f"stream {stream} has {head + 1} events, the most is its bound")
         if item.guard is not None:
-            self._ask(item, state)
+            item.guard.check(self._partitions.members(item.guard, self.cursor), state)
         count = len(self._rows)
         position = self.position
         recorded_at = self.recorded_at
@@ -130,10 +144,8 @@ class Batch:
     def upsert(self, states: Iterable[State], *, anew: bool = False) -> None:
         """Show states in the views; `anew` also writes the columns that never change."""
         shown = list(states)
-        for view, text in self._anew if anew else self.views:
-            rows = [row for state in shown for row in view.rows(state)]
-            if rows:
-                self.cursor.executemany(text, rows)
+        for view, upsert in self._anew if anew else self.views:
+            upsert.write(self.cursor, [row for state in shown for row in view.rows(state)])
 
     def commit(self) -> None:
         """Write, show, and make durable. Raises `WriteUncertain` where it cannot be known whether it is."""
@@ -141,7 +153,6 @@ class Batch:
         if self._dirty:
             self.upsert(self._dirty.values())
             self._dirty.clear()
-            self._by_partition.clear()
         crash_point("before-commit")
         try:
             self._commit()
@@ -153,13 +164,14 @@ class Batch:
             ) from error
         crash_point("after-commit")
         self._streams.committed()
+        self._partitions.shown()
         self._last_recorded_at = self.recorded_at
 
     def rollback(self) -> None:
         """Forget the transaction and everything that was known before it."""
         self._rows.clear()
         self._dirty.clear()
-        self._by_partition.clear()
+        self._partitions.forget()
         self._streams.drop()
         self._tail_known = False
         if self.connection.in_transaction:
@@ -181,32 +193,14 @@ class Batch:
 
     def _insert(self) -> None:
         if self._rows:
-            self.cursor.executemany(schema.INSERT_EVENT, self._rows)
+            _INSERT_EVENTS.write(self.cursor, self._rows)
             self._rows.clear()
             crash_point("after-insert")
 
     def _touch(self, stream: str, state: State) -> None:
         self._streams.put(stream, state)
-        if stream not in self._dirty:
-            for partition in fold.partitions(state):
-                self._by_partition.setdefault(partition, []).append(stream)
+        self._partitions.touch(stream, state)
         self._dirty[stream] = state
-
-    def _ask(self, item: Append, state: State | None) -> None:
-        """Run a guard over views that show what this transaction changed in its partition, but for its own stream."""
-        guard = item.guard
-        assert guard is not None
-        changed = self._by_partition.get(guard.partition)
-        if changed:
-            states = [self._dirty.pop(stream) for stream in changed if stream != item.stream and stream in self._dirty]
-            if states:
-                self.upsert(states)
-                self._by_partition[guard.partition] = [item.stream] if item.stream in self._dirty else []
-        cursor = self.connection.cursor()
-        try:
-            guard.check(cursor, state)
-        finally:
-            cursor.close(True)  # a statement left half read would pin an old snapshot beyond the commit
 
     def _read_tail(self) -> None:
         self.position = self.cursor.execute(schema.LAST_POSITION).get or 0

@@ -48,17 +48,10 @@ SCHEMA_COOKIE: Final = "PRAGMA schema_version"
 OBJECTS: Final = "SELECT count(*) FROM sqlite_schema"
 """How many tables, indexes and views the file has."""
 
-INSERT_EVENT: Final = (
-    "INSERT INTO stored_events (notification_id, originator_id, originator_version, topic, state, recorded_at)"
-    " VALUES (?, ?, ?, ?, ?, ?)"
-)
-"""One event, at a position that the writer gives: the next one, since it holds the write lock."""
 LAST_POSITION: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'stored_events'"
 """The highest position ever given. AUTOINCREMENT keeps it also where rows are gone."""
 LAST_RECORDED_AT: Final = "SELECT recorded_at FROM stored_events ORDER BY notification_id DESC LIMIT 1"
 """When the last event was recorded: no later one may be earlier."""
-STREAM_EXISTS: Final = "SELECT 1 FROM stored_events WHERE originator_id = ? LIMIT 1"
-"""Most appends that ask begin a stream: a tenth of the price of reading one in order."""
 STREAM_AFTER: Final = (
     "SELECT originator_version, topic, state, notification_id, recorded_at FROM stored_events"
     " WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version LIMIT ?"
@@ -113,12 +106,20 @@ def page(topics: Sequence[str] | None) -> str:
     )
 
 
-def upsert(table: str, columns: Sequence[str], key: Sequence[str], fixed: Sequence[str] = ()) -> str:
-    """Put the row of a view in its place. Where one stands, its `fixed` columns are left alone, with their indexes."""
+def insert_events(rows: int = 1) -> str:
+    """Events, at positions that the writer gives: the next ones, since it holds the write lock."""
+    return (
+        "INSERT INTO stored_events (notification_id, originator_id, originator_version, topic, state, recorded_at)"
+        f" VALUES {_values(6, rows)}"
+    )
+
+
+def upsert(table: str, columns: Sequence[str], key: Sequence[str], fixed: Sequence[str] = (), rows: int = 1) -> str:
+    """Put rows of a view in their places. Where one stands, its `fixed` columns are left alone, with their indexes."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key and name not in fixed)
     action = f"UPDATE SET {changed}" if changed else "NOTHING"
     return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES {_values(len(columns), rows)}"
         f" ON CONFLICT ({', '.join(key)}) DO {action}"
     )
 
@@ -150,3 +151,7 @@ def drop_unkept(table: str, key: Sequence[str]) -> str:
     """Rows of a view that no state produces: damage, or another program's."""
     same = " AND ".join(f"kept.{name} IS {table}.{name}" for name in key)
     return f"DELETE FROM {table} WHERE NOT EXISTS (SELECT 1 FROM {kept(table)} AS kept WHERE {same})"
+
+
+def _values(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)

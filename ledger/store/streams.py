@@ -24,16 +24,17 @@ class Streams:
         self._committed: OrderedDict[str, tuple[State, int]] = OrderedDict()
         self._touched: dict[str, State] = {}
 
-    def get(self, stream: str) -> State | None:
-        """The state as this transaction sees it; None where the stream does not exist. Raises `StreamHeld`."""
+    def get(self, stream: str, *, begins: bool = False) -> State | None:
+        """The state as this transaction sees it; None where the stream does not exist. Raises `StreamHeld`.
+
+        `begins`: the stream should be a new one. The table is not asked; if it has it after all, the insert says so.
+        """
         state = self._touched.get(stream)
         if state is not None:
             return state
         found = self._committed.get(stream)
         if found is None:
-            if self._cursor.execute(schema.STREAM_EXISTS, (stream,)).get is None:
-                return None
-            return catch_up(self._cursor, stream, None)
+            return None if begins else catch_up(self._cursor, stream, None)
         state, generation = found
         if generation == self._generation:
             self._committed.move_to_end(stream)

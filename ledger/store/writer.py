@@ -34,9 +34,9 @@ from .crash import crash_point
 from .job import Group, Job
 from .waiting import Done, Notice, Ticket, blocking, deliver
 
-_STOP: Final = Job(lambda batch: None, blocking(), 0.0, size=0)
 _FOR_ALL: Final = (StoreUnavailable, WriteUncertain, CannotOpen)
 """Errors of the store itself: trying the jobs one by one would only repeat them."""
+_STOP: Final = Job(lambda batch: None, blocking(), 0.0, size=0)
 
 
 class Writer:
@@ -157,14 +157,14 @@ class Writer:
                 break
         if not self._together(jobs):
             for job in jobs:
-                self._together([job])
+                self._together([job], careful=True)
 
-    def _together(self, jobs: list[Job]) -> bool:
-        """One transaction for all. False where one of several spoiled it, and each must be tried by itself."""
+    def _together(self, jobs: list[Job], *, careful: bool = False) -> bool:
+        """One transaction for all. False where one spoiled it, and each must be tried by itself, carefully."""
         batch = self._batch
         done: list[Done] = []
         try:
-            batch.begin(min([job.until for job in jobs]))
+            batch.begin(min([job.until for job in jobs]), careful=careful)
             before = batch.position
             for job in jobs:
                 taken = batch.position
@@ -181,7 +181,7 @@ class Writer:
                 batch.rollback()
             if isinstance(error, StoreLocked):
                 jobs = self._late(jobs)
-            elif len(jobs) > 1 and not (isinstance(error, _FOR_ALL) and not isinstance(caught, apsw.CorruptError)):
+            elif not careful and _may_be_one_of(jobs, error, caught):
                 return False
             deliver([Done(job.ticket, None, error) for job in jobs])
             return True
@@ -209,3 +209,10 @@ class Writer:
                 if job is not _STOP:
                     left.append(job)
         deliver([Done(job.ticket, None, self._refusal) for job in left])
+
+
+def _may_be_one_of(jobs: Sequence[Job], error: BaseException, caught: Exception) -> bool:
+    """Whether trying the jobs one by one may show which of them is to blame; a single one, by asking more carefully."""
+    if isinstance(error, _FOR_ALL) and not isinstance(caught, apsw.CorruptError):
+        return False
+    return len(jobs) > 1 or (isinstance(error, Unappendable) and not jobs[0].alone)

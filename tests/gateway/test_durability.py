@@ -22,7 +22,7 @@ def break_begin(gateway: TestGateway, error: Exception) -> Any:
     batch: Any = gateway.store._writer._batch  # type: ignore[union-attr]
     real = batch.begin
 
-    def begin(until: float) -> None:
+    def begin(until: float, *, careful: bool) -> None:
         raise error
 
     batch.begin = begin

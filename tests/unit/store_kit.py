@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgledger.ledger import events as e
 from msgledger.ledger.errors import KeyTaken
-from msgledger.ledger.fold import State
+from msgledger.ledger.fold import Member, State
 from msgledger.ledger.intent import IntentState
 from msgledger.ledger.outcome import Cause, FailureClass, Proof
 from msgledger.ledger.store.append import NEW, Append
@@ -49,10 +49,13 @@ class Free:
     def __init__(self, key: str) -> None:
         self.partition = key
 
-    def check(self, cursor: Any, state: State | None) -> None:
-        row = cursor.execute("SELECT id FROM things WHERE key = ?", (self.partition,)).fetchone()
-        if row is not None:
-            raise KeyTaken(row[0])
+    def members(self, cursor: Any, limit: int) -> dict[str, Member]:
+        found = cursor.execute("SELECT id FROM things WHERE key = ? LIMIT ?", (self.partition, limit))
+        return {id: Member(0) for (id,) in found}
+
+    def check(self, members: Mapping[str, Member], state: State | None) -> None:
+        for id in members:
+            raise KeyTaken(id)
 
 
 class Clock:

@@ -402,8 +402,15 @@ class TestLane:
         assert life.say("not-sent").holds_lane() == OPEN_ENDED
 
     def test_a_guard_finds_it_by_lane_and_key(self) -> None:
-        """R7: what other streams may ask about."""
-        assert fold.partitions(Life().state) == ("lane", "key")
+        """R7: what other streams may ask about; in its lane it counts while it is in the way there."""
+        life = Life()
+        waits = fold.memberships(life.state)
+        assert waits == (("lane", fold.Member(7, OPEN_ENDED, False)), ("key", fold.Member(7)))
+        life.start()
+        assert fold.memberships(life.state)[0] == ("lane", fold.Member(7, OPEN_ENDED, True))
+        life.accept()
+        life.finish()
+        assert fold.memberships(life.state) == (("lane", None), ("key", fold.Member(7)))
 
 
 def test_all_statuses_are_terminal_or_worked_on() -> None:

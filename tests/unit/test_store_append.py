@@ -122,15 +122,16 @@ def test_a_guard_that_reads_half_an_answer_pins_no_snapshot(tmp_path: Path) -> N
     kept = []
 
     class Half(Free):
-        def check(self, cursor, state) -> None:
+        def members(self, cursor, limit):
             kept.append(cursor.execute("SELECT id FROM things"))
             kept[-1].fetchone()
+            return {}
 
     with open_store(tmp_path / "l.db") as store, open_store(tmp_path / "l.db") as other:
         store.append_sync(new(), new())
         for _ in range(5):
             item = new()
-            [result] = store.append_sync(replace(item, guard=Half("k")))
+            [result] = store.append_sync(replace(item, guard=Half(item.stream)))
             assert isinstance(result, Appended)
             other.append_sync(new())
 

@@ -229,7 +229,7 @@ def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path: Path, monkeypatch: p
     async def main() -> None:
         store = open_store(tmp_path / "l.db")
 
-        def die(self: Batch, until: float) -> None:
+        def die(self: Batch, until: float, *, careful: bool) -> None:
             raise SystemExit
 
         monkeypatch.setattr(Batch, "begin", die)
