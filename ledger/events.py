@@ -68,7 +68,7 @@ class IntentRecorded(Event, frozen=True, gc=False, kw_only=True):
     """The gateway decided that something should become visible, changed or deleted. From here on it is owed."""
 
     key: str
-    """Keyed digest of the idempotency key."""
+    """Keyed digest of the idempotency key; the stream's own id where nobody gave one."""
     content_mac: str
     action: Action = "send"
     of: str | None = None

@@ -37,7 +37,7 @@ class Direct:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._late: deque[tuple[str, str, tuple[e.Event, ...]]] = deque()
+        self._late: deque[tuple[Planned, tuple[e.Event, ...]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
 
     async def send(self, planned: Planned) -> Settled:
@@ -51,7 +51,7 @@ class Direct:
             raise error
         log.warning("intent %s goes out without the ledger: %s", planned.dossier.state.id, error)
         once, events = await self._once(planned)
-        self._late.append((once.state.id, once.state.key, events))
+        self._late.append((planned, events))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.get_running_loop().create_task(self._flush(str(error)))
         return once
@@ -104,7 +104,10 @@ class Direct:
     async def _write(self, error: str) -> None:
         """Everything that waits, and the fact that it had to wait, in one transaction."""
         waiting = list(self._late)
-        items = [Append(stream, events, expected=NEW, guard=KeyFree(key)) for stream, key, events in waiting]
+        items = [
+            Append(planned.dossier.state.id, events, expected=NEW, guard=KeyFree(planned.event.key, planned.key))
+            for planned, events in waiting
+        ]
         lost = e.DurabilityLost(
             at=self._dispatcher.clock.wall_ms(),
             by=self._dispatcher.by,

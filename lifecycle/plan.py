@@ -111,7 +111,7 @@ class Planner:
         event = e.IntentRecorded(
             at=at,
             by=self.by,
-            key=pseudonyms.key(key),
+            key=key if key == stream else pseudonyms.key(key),
             content_mac=pseudonyms.mac("content", action, None if of is None else of.state.id, content),
             action=action,
             of=None if of is None else of.state.id,

@@ -134,7 +134,7 @@ class Sender:
         """Hand the record to the store, and adopt what comes back, also when the caller has gone."""
         event, dossier, channel = planned.event, planned.dossier, planned.channel
         state = dossier.state
-        unused = None if planned.fresh else KeyFree(state.key)
+        unused = None if planned.fresh else KeyFree(state.key, planned.key)
         items = [Append(state.id, (event,), expected=NEW, guard=unused)]
         if event.not_before is None and self.dispatcher.may_claim(channel, state.lane):
             claim = self.dispatcher.attempts.claim(dossier, channel, Start("first"))

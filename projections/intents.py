@@ -18,7 +18,7 @@ from ..ledger.limits import GROUP_APPENDS_MAX, PARTITION_MEMBERS, UNRESOLVED_HOL
 
 COLUMNS: Final = (
     ("id", "TEXT PRIMARY KEY"),
-    ("key", "TEXT NOT NULL UNIQUE"),
+    ("key", "TEXT"),
     ("content_mac", "TEXT NOT NULL"),
     ("action", "TEXT NOT NULL"),
     ("of", "TEXT"),
@@ -54,7 +54,8 @@ COLUMNS: Final = (
     ("recorded_at", "INTEGER NOT NULL"),
     ("updated_at", "INTEGER NOT NULL"),
 )
-"""`holds_lane`: until when (UTC ms) it is in its lane's way; `due_at`: when the dispatcher looks at it next."""
+"""`key`: NULL where the id serves as one. `holds_lane`: until when (UTC ms) it is in its lane's way; `due_at`: when the
+dispatcher looks at it next."""
 
 OPEN: Final = "status IN ('pending','sending','committing','unknown_after_send')"
 OWED: Final = (
@@ -86,7 +87,7 @@ class IntentsView:
     """See `ledger.store.view.View`."""
 
     name = "intents"
-    version = 1
+    version = 2
     columns = tuple(name for name, _ in COLUMNS)
     key = ("id",)
     fixed = (
@@ -96,6 +97,7 @@ class IntentsView:
     ddl = (
         f"CREATE TABLE IF NOT EXISTS intents ({', '.join(f'{name} {kind}' for name, kind in COLUMNS)})"
         " STRICT, WITHOUT ROWID",
+        "CREATE UNIQUE INDEX IF NOT EXISTS intents_key ON intents(key) WHERE key IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS intents_lane ON intents(lane, position) WHERE holds_lane IS NOT NULL",
         "CREATE UNIQUE INDEX IF NOT EXISTS intents_in_flight ON intents(lane) WHERE status = 'sending'",
         "CREATE INDEX IF NOT EXISTS intents_held ON intents(due_at) WHERE hold IS NOT NULL",
@@ -110,7 +112,7 @@ class IntentsView:
         return (
             (
                 state.id,
-                state.key,
+                None if state.key == state.id else state.key,
                 state.content_mac,
                 state.action,
                 state.of,
@@ -156,14 +158,14 @@ class Cursor(Protocol):
 
 
 class KeyFree:
-    """Guard of a record: the idempotency key has no intent yet."""
+    """Guard of a record: the idempotency key has no intent yet. `text` is the key as it was given: it may be an id."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, text: str) -> None:
         self.partition = key
+        self.text = text
 
     def members(self, cursor: Cursor, limit: int) -> dict[str, Member]:
-        found = cursor.execute("SELECT id, position FROM intents WHERE key = ?", (self.partition,))
-        return {id: Member(position) for id, position in found}
+        return {id: Member(position) for id, position in cursor.execute(BY_KEY, (self.partition, self.text))}
 
     def check(self, members: Mapping[str, Member], state: State | None) -> None:
         for id in members:
@@ -195,6 +197,11 @@ class LaneFree:
                 raise LaneBusy(f"intent {id} is before intent {state.id} in its lane, or in flight there")
 
 
+BY_KEY: Final = (
+    "SELECT id, position FROM intents WHERE key = ?"
+    " UNION ALL SELECT id, position FROM intents WHERE id = ? AND key IS NULL"
+)
+"""The intent of a key: of its keyed digest, or of the text that is the id of one without a key of its own."""
 LANE_MEMBERS: Final = """
 SELECT * FROM (SELECT id, position, holds_lane, status FROM intents
   WHERE lane = ? AND holds_lane IS NOT NULL AND holds_lane > ? ORDER BY position LIMIT ?)
@@ -253,8 +260,8 @@ def heads(cursor: Cursor, now: int) -> list[Head]:
 
 
 def by_key(cursor: Cursor, key: str) -> str | None:
-    """The intent that a key (its keyed digest) stands for."""
-    row = cursor.execute("SELECT id FROM intents WHERE key = ?", (key,)).fetchone()
+    """The intent that a key stands for, as `IntentRecorded.key` has it."""
+    row = cursor.execute(BY_KEY, (key, key)).fetchone()
     return None if row is None else row[0]
 
 
@@ -268,7 +275,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of the view; the fields are its columns, times in UTC milliseconds."""
 
     id: str
-    key: str
+    key: str | None
     content_mac: str
     action: str
     of: str | None
