@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check lint types wheel counterparts bench clean
+.PHONY: demo test check lint types wheel counterparts bench bench-memory clean
 
 $(STAMP): pyproject.toml
 	@echo "setting up .venv"
@@ -36,6 +36,9 @@ counterparts: $(STAMP)  ## the real servers that some tests talk to, each in a v
 
 bench: $(STAMP)  ## messages a second beside the floor and a peer of the same run
 	$(BIN)/python -m bench
+
+bench-memory: $(STAMP)  ## one million sends, and the memory on the way: some minutes
+	$(BIN)/python -m bench --memory 1000000
 
 clean:
 	rm -rf .venv .venv-counterparts build dist *.egg-info bench.json

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import floor, opening, ours, peer, profiling, report, startup
+from . import floor, memory, opening, ours, peer, profiling, report, startup
 from .drive import Round
 from .sizes import FULL, TINY, Sizes
 
@@ -19,6 +19,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     ask.add_argument("--tiny", action="store_true", help="a few seconds, to see that it runs; the numbers mean nothing")
     ask.add_argument("--profile", action="store_true", help="print where the time of 100 senders goes instead")
+    ask.add_argument("--memory", type=int, metavar="N", help="send N messages and print the memory on the way instead")
     ask.add_argument("--json", type=Path, default=ROOT / "bench.json", help="where the figures are written")
     ask.add_argument("--folder", type=Path, help="on the disk to measure; default: build/ of this repository")
     said = ask.parse_args()
@@ -26,6 +27,9 @@ def main() -> None:
     below = said.folder or ROOT / "build"
     below.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as folder:
+        if said.memory:
+            print(memory.report(Path(folder), max(sizes.senders), said.memory))
+            return
         if said.profile:
             print(profiling.report(Path(folder), max(sizes.senders), 4 * sizes.slice_s))
             return
@@ -54,11 +58,13 @@ def turn(folder: Path, sizes: Sizes, samples: list[ours.Written], number: int) -
     """Each ledger once for each number of senders, every one afresh, who is first changing from turn to turn."""
     mine: dict[int, tuple[Round, float]] = {}
     theirs: dict[int, tuple[Round, float]] = {}
+    across: dict[int, Round] = {}
     lowest: list[Round] = []
     for senders in sizes.senders:
         jobs = [
             lambda at, senders=senders: mine.update({senders: ours.measure(at, senders, sizes.slice_s)}),
             lambda at, senders=senders: theirs.update({senders: peer.measure(at, senders, sizes.slice_s)}),
+            lambda at, senders=senders: across.update({senders: floor.across(at, samples, senders, sizes.slice_s)}),
         ]
         if senders == 1:
             jobs.append(lambda at: lowest.append(floor.measure(at, samples, sizes.slice_s)))
@@ -68,6 +74,7 @@ def turn(folder: Path, sizes: Sizes, samples: list[ours.Written], number: int) -
     many = max(sizes.senders)
     return report.Turn(
         floor=lowest[0],
+        across=across,
         ours={senders: found for senders, (found, _) in mine.items()},
         peer={senders: found for senders, (found, _) in theirs.items()},
         ours_bytes=mine[many][1],

@@ -1,11 +1,13 @@
-"""The floor: the same bytes, in as many commits, by one thread that does nothing else.
+"""The floors: the same bytes, in as many commits, into a plain table without a second index.
 
-A plain table without a second index; the connection has the ledger's own settings. No ledger that is durable before
-and after each request can be faster for one sender.
+`measure`: by one thread that does nothing else. No ledger that is durable before and after each request can be faster
+for one sender. `across`: by a thread for an event loop that never waits for the disk itself, those that wait together
+sharing a commit. What lies between the two is the price of the threads; no ledger of that kind can be faster.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Sequence
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from msgledger.ledger.store.connection import connect, use_wal
 
-from .drive import WARM_UP, Round, at
+from .drive import WARM_UP, Round, at, drive
+from .grouped import Grouped
 from .ours import Written
 
 TABLE = "CREATE TABLE events (id INTEGER PRIMARY KEY, stream TEXT, topic TEXT, body BLOB) STRICT"
@@ -62,3 +65,23 @@ def measure(folder: Path, samples: Sequence[Written], seconds: float) -> Round:
         lag_max_ms=0.0,
         messages=sent + WARM_UP,
     )
+
+
+def across(folder: Path, samples: Sequence[Written], senders: int, seconds: float) -> Round:
+    """The same for senders in an event loop, through a thread."""
+    commits = [
+        [[(INSERT, (one.stream, *body)) for body in part] for part in (one.owed, one.settled)] for one in samples
+    ]
+    turns = itertools.cycle(commits)
+
+    async def work() -> Round:
+        with Grouped(folder / "across.db", [TABLE]) as thread:
+
+            async def send(conversation: str, text: str) -> bool:
+                for statements in next(turns):
+                    await thread.write(statements)
+                return True
+
+            return await drive(send, senders, seconds)
+
+    return asyncio.run(work())

@@ -20,7 +20,15 @@ def bench(folder: Path, *arguments: str) -> str:
 
 def test_it_prints_a_table_and_writes_its_figures(tmp_path: Path) -> None:
     printed = bench(tmp_path, "--json", str(tmp_path / "bench.json"))
-    for line in ("floor", "msgledger", "UPDATE in place", "bytes on disk a message", "open and list", "rebuild"):
+    for line in (
+        "floor",
+        "floor across threads",
+        "msgledger",
+        "UPDATE in place",
+        "bytes on disk a message",
+        "open and list",
+        "rebuild",
+    ):
         assert f"\n{line}" in printed
     figures = json.loads((tmp_path / "bench.json").read_text())
     assert set(figures["ours"]) == set(figures["update_in_place"]) == {"1", "10", "100"}
@@ -28,10 +36,17 @@ def test_it_prints_a_table_and_writes_its_figures(tmp_path: Path) -> None:
     assert figures["rebuild"]["events"] == 4_000 and figures["rebuild"]["events_per_s"] > 0
     judged = [line.split()[0] for line in printed.partition("\ntargets\n")[2].splitlines()]
     assert judged == ["met" if target["met"] else "missed" for target in figures["targets"]]
-    assert len(judged) == 6
+    assert len(judged) == 7
 
 
 def test_it_shows_where_the_time_goes(tmp_path: Path) -> None:
     printed = bench(tmp_path, "--profile")
     for text in ("Processor time of the threads", "event loop: ", "writer: ", "lifecycle/plan.py", "store/batch.py"):
         assert text in printed
+
+
+def test_it_shows_the_memory_on_the_way(tmp_path: Path) -> None:
+    lines = bench(tmp_path, "--memory", "2000").splitlines()
+    steps = [line.split() for line in lines[2:-1]]
+    assert [int(step[0].replace(",", "")) for step in steps] == list(range(200, 2001, 200))
+    assert all(float(step[1]) > 1 for step in steps)
