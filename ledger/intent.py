@@ -106,6 +106,8 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     failures: int = 0
     """Failures in a row: what the backoff grows with."""
     checks: int = 0
+    looked: bool = False
+    """A look-up since the last attempt did not find it."""
     reopened: bool = False
     """A person said `not sent`: the next attempt goes out on that word."""
 

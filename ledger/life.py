@@ -118,6 +118,7 @@ def _started(state: IntentState, event: e.AttemptStarted) -> IntentState:
         hold=None,
         config=None,
         due_at=None,
+        looked=False,
         reopened=False,
     )
 
@@ -227,7 +228,7 @@ def _reconciled(state: IntentState, event: e.OutcomeReconciled) -> IntentState:
     reopened = person and event.verdict == "not_sent"
     if event.verdict == "unresolved":
         checks = state.checks + event.counted
-        return replace(state, checks=checks, due_at=event.next_check_at, hold=event.hold or state.hold)
+        return replace(state, checks=checks, looked=True, due_at=event.next_check_at, hold=event.hold or state.hold)
     if event.verdict == "sent":
         state = replace(
             state,

@@ -136,9 +136,10 @@ def _unknown(state: IntentState, terms: Terms, now: int, lease_over: bool) -> St
             return Wait(due, "it is held; it will be looked up again")
         return Check(unit or 0, conclusive=False)
     may_send = state.charged < state.policy.max_attempts and now <= state.policy.expires_at
+    if may_send and (state.looked or not can_check) and window_open(state, terms, now):
+        again = now if state.looked else due  # a look-up's next turn is no reason to wait with what is safe now
+        return Start("recovery", "window") if now >= again else Wait(again, "it waits to be sent again by its key")
     looked = not can_check or (lease_over and state.checks > 0)
-    if may_send and looked and window_open(state, terms, now):
-        return Start("recovery", "window") if now >= due else Wait(due, "it waits to be sent again by its key")
     if may_send and looked and state.policy.on_unknown == "at_least_once":
         return Start("recovery", "at_least_once", marked=True) if now >= due else Wait(due, "it waits to be copied")
     if can_check and now >= due:

@@ -288,14 +288,25 @@ class TestWindow:
             assert not isinstance(life.later(3_000).next(window_ms=self.WINDOW), Start)
 
     def test_where_a_look_up_exists_it_comes_first(self) -> None:
-        """REC-6: the window is for what the look-up could not tell."""
+        """REC-6: the window is for what a look-up could not tell. One look is enough, before each resend."""
         life = in_doubt()
         able = {"reconciles": True, "window_ms": self.WINDOW}
         assert isinstance(life.later(3_000).next(**able), Check)
         life.check("not_sent", conclusive=False)
-        assert isinstance(life.later(LEASE).next(lease_over=True, **able), Check)
-        life.check("unresolved")
-        assert life.later(15_000).next(lease_over=True, **able) == Start("recovery", "window")
+        assert life.next(**able) == Start("recovery", "window")
+        life.resend()
+        life.lose(attempt=2)
+        assert isinstance(life.later(12_000).next(**able), Check)
+
+    def test_a_resend_that_was_told_to_wait_waits(self) -> None:
+        """FAIL-2, REC-6: the platform's wait binds the look-up and the resend that follow."""
+        life = in_doubt()
+        able = {"reconciles": True, "window_ms": self.WINDOW}
+        life.later(3_000).check("unresolved", conclusive=False)
+        life.resend()
+        life.fail("rate_limit", attempt=2, retry_after_s=60)
+        assert isinstance(life.later(59_000).next(**able), Wait)
+        assert isinstance(life.later(10_000).next(**able), Check)
 
     def test_only_the_same_request_counts(self) -> None:
         """R5, BAT-1, SC-39: key and bytes, of the unit in doubt in each attempt in doubt."""
