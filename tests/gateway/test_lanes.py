@@ -243,3 +243,41 @@ def test_a_lost_answer_found_keeps_the_order(bench: Bench) -> None:
         assert bench.platform.texts == ["first", "second"]
 
     bench.run(main())
+
+
+@pytest.mark.parametrize("held_open", [False, True], ids=["send", "sending"])
+def test_a_claim_whose_commit_nobody_has_heard_of_is_ours(bench: Bench, held_open: bool) -> None:
+    """G5: the loop may find the attempt in the ledger before this process hears that it was committed."""
+
+    async def main() -> None:
+        async with bench.gateway() as gateway:
+            append, heard = gateway.store.append, asyncio.Event()
+
+            def slow(*items: Append) -> asyncio.Future[Any]:
+                async def late(real: asyncio.Future[Any]) -> Any:
+                    result = await real
+                    await heard.wait()
+                    return result
+
+                claims = any(isinstance(event, e.AttemptStarted) for item in items for event in item.events)
+                return asyncio.ensure_future(late(append(*items))) if claims else append(*items)
+
+            async def send() -> Status:
+                if not held_open:
+                    return (await gateway.send(text("once"))).status
+                async with gateway.sending(text("once")) as transaction:
+                    return (await transaction.send()).status
+
+            gateway.store.append = slow
+            sending = asyncio.ensure_future(send())
+            while bench.types_of_intents() != ["IntentRecorded", "AttemptStarted"]:
+                await asyncio.sleep(0.001)
+            for _ in range(3):
+                await gateway.dispatcher._pass()
+                await bench.clock.advance(2)
+            heard.set()
+            assert await asyncio.wait_for(sending, 5) is Status.SENT
+        assert bench.types_of_intents()[-2:] == ["UnitAccepted", "IntentCommitted"]
+        assert bench.platform.texts == ["once"]
+
+    bench.run(main())
