@@ -254,13 +254,15 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _make_file(path: Path, *, create: bool) -> bool:
-    """An empty file of ours alone, where there is none; whether one was made."""
+    """An empty file of ours alone, where there is none; whether one was made.
+
+    A file that stands is never opened here: closing it again would drop every lock that SQLite holds for this process.
+    """
     try:
-        os.close(
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            if create
-            else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        )
+        if create:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        else:
+            path.stat()
     except FileExistsError:
         return False
     except FileNotFoundError as error:

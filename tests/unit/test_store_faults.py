@@ -27,6 +27,13 @@ print("locked", flush=True)
 time.sleep(float(sys.argv[2]))
 """
 
+ASK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+"""
+"""Takes the bytes that every SQLite connection holds a shared lock on, or fails with BlockingIOError."""
+
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
@@ -155,6 +162,17 @@ def test_locked_by_another_process(tmp_path: Path) -> None:
             assert store.head_position() == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("again", [{}, {"create": False}, {"read_only": True}])
+def test_opening_a_ledger_twice_in_a_process_keeps_its_locks(tmp_path: Path, again: dict[str, bool]) -> None:
+    """Without them another process could take the write-ahead log away from under this one. The kernel drops them all
+    when a process closes any descriptor of the file (sqlite.org/howtocorrupt.html, 2.2)."""
+    path = tmp_path / "l.db"
+    with open_store(path) as store, open_store(path, **again):
+        assert store.head_position() == 0
+        asked = subprocess.run([sys.executable, "-c", ASK, str(path)], capture_output=True, text=True, check=False)
+        assert "BlockingIOError" in asked.stderr
 
 
 def test_a_later_append_has_its_own_wait(tmp_path: Path) -> None:
