@@ -69,6 +69,12 @@ PARTITION_MEMBERS: Final = 64
 EVENTS_PER_STREAM_MAX: Final = 100_000
 EVENT_MAX_BYTES: Final = 8 * 1_048_576
 PAGE_ROWS: Final = 500
+PAGE_BYTES: Final = 4 * 1_048_576
+"""A page of notifications ends with the event whose body takes it beyond this."""
+SCAN_POSITIONS: Final = 20_000
+"""How many positions one read looks through for the topics that a follower asked for."""
+FOLLOW_CHECK_S: Final = 0.5
+"""How long a follower that heard of no commit waits before it looks all the same."""
 WORKERS_MAX: Final = 1_000
 """How many of the newest workers are asked for what they serve."""
 DECIDE_TRIES_MAX: Final = 20

@@ -1,82 +1,71 @@
 """A persistence module for the `eventsourcing` library: `PERSISTENCE_MODULE=msgledger.ledger.store.apsw`.
 
-Over the same table, for reading with the tools of that ecosystem, and for other programs' events beside ours. It folds
-nothing and touches no view, so it refuses events of ours: those go through `Store.append`. Nothing else imports that
-library.
+Recorders over the ledger's table, for reading our events with the tools of that ecosystem, and for other programs'
+events beside ours. They fold nothing and touch no view, so they refuse events of ours and other events in our streams:
+ours go through `Store.append`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
     InfrastructureFactory,
-    IntegrityError,
+    Mapper,
     Notification,
-    OperationalError,
     ProcessRecorder,
     ProgrammingError,
     StoredEvent,
     Subscription,
     Tracking,
     TrackingRecorder,
+    Transcoder,
 )
-from eventsourcing.utils import Environment, EnvType
+from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
 from .. import codec, errors, limits
 from . import schema
 from .batch import Batch, RawEvent
+from .datastore import Datastore, topic_of
 from .sql import Cursor
-from .store import Store
+from .subscriptions import ApswSubscription, select
+from .transcoding import MsgspecMapper, MsgspecTranscoder, refusal
 
-IdType = Literal["uuid", "text"]
-
-
-class _OnStore:
-    """What all recorders share: the store, and how the ids of streams are given back."""
-
-    def __init__(self, store: Store, id_type: IdType = "uuid") -> None:
-        self.store = store
-        self.id_type: IdType = id_type
-
-    def _id(self, stream: str) -> UUID | str:
-        return UUID(stream) if self.id_type == "uuid" else stream
-
-    def _transact(self, events: Sequence[RawEvent], tracking: Tracking | None) -> list[int]:
-        def work(batch: Batch) -> list[int]:
-            positions = batch.insert_raw(events)
-            if tracking is not None:
-                _track(batch.cursor, tracking)
-            return positions
-
-        try:
-            return self.store.transact_sync(work)
-        except errors.Unappendable as error:
-            raise IntegrityError(str(error)) from error
-        except errors.LedgerError as error:
-            raise OperationalError(str(error)) from error
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-class ApswAggregateRecorder(_OnStore, AggregateRecorder):
+class ApswAggregateRecorder(AggregateRecorder):
+    """Streams of events."""
+
+    _forwards: ClassVar = schema.STREAM_BETWEEN
+    _backwards: ClassVar = schema.STREAM_BACKWARDS
+
+    def __init__(self, datastore: Datastore) -> None:
+        self.datastore = datastore
+
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Append another program's events, all or none."""
+        """Append another program's events, all or none. Raises `IntegrityError` where a version is taken."""
         self._insert(stored_events, kwargs.get("tracking"))
         return None
 
     def _insert(self, stored_events: Sequence[StoredEvent], tracking: Tracking | None) -> list[int]:
-        rows: list[RawEvent] = []
-        for event in stored_events:
-            if event.topic in codec.TOPICS:
-                raise ProgrammingError(
-                    f"{event.topic} is an event of msgledger: append it with Store.append, which checks and folds it"
-                )
-            rows.append((str(event.originator_id), event.originator_version, event.topic, event.state))
-        return self._transact(rows, tracking)
+        rows = [_row(event) for event in stored_events]
+        if not rows and tracking is None:
+            return []
+
+        def work(batch: Batch) -> list[int]:
+            _keep_out_of_ours(batch.cursor, rows)
+            positions = batch.insert_raw(rows)
+            if tracking is not None:
+                _track(batch.cursor, tracking)
+            return positions
+
+        return self.datastore.transact(work)
 
     def select_events(
         self,
@@ -87,22 +76,35 @@ class ApswAggregateRecorder(_OnStore, AggregateRecorder):
         desc: bool = False,
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
-        stream = str(originator_id)
+        text = self._backwards if desc else self._forwards
         after = schema.BEFORE_ALL if gt is None else gt
         until = schema.BEHIND_ALL if lte is None else lte
         most = limits.EVENTS_PER_STREAM_MAX if limit is None else limit
-        text = schema.STREAM_BACKWARDS if desc else schema.STREAM_BETWEEN
+        rows = self.datastore.read(_all, text, (str(originator_id), after, until, most))
+        return [StoredEvent(originator_id, version, topic, state) for version, topic, state in rows]
 
-        def work(cursor: Cursor) -> list[StoredEvent]:
-            found = cursor.execute(text, (stream, after, until, most))
-            return [StoredEvent(originator_id, version, topic, state) for version, topic, state in found]
 
-        return self.store.read_sync(work)
+class ApswSnapshotRecorder(ApswAggregateRecorder):
+    """Other programs' snapshots, in a table of their own that may be emptied at any time."""
+
+    _forwards = schema.SNAPSHOTS_BETWEEN
+    _backwards = schema.SNAPSHOTS_BACKWARDS
+
+    def create_table(self) -> None:
+        self.datastore.transact(lambda batch: batch.cursor.execute(schema.SNAPSHOTS).get)
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+        rows = [_row(event) for event in stored_events]
+        if rows:
+            self.datastore.transact(lambda batch: batch.cursor.executemany(schema.INSERT_SNAPSHOT, rows).get)
+        return None
 
 
 class ApswApplicationRecorder(ApswAggregateRecorder, ApplicationRecorder):
+    """Streams, and the one sequence of all events: positions rise in the order of commits, none twice."""
+
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Append another program's events, all or none; their positions."""
+        """The same; gives the positions."""
         return self._insert(stored_events, kwargs.get("tracking"))
 
     def select_notifications(
@@ -114,33 +116,50 @@ class ApswApplicationRecorder(ApswAggregateRecorder, ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
+        if limit < 0:
+            raise ProgrammingError(f"limit is {limit}; it must be 0 or more")
         after = 0 if start is None else start - inclusive_of_start
-        until = schema.BEHIND_ALL if stop is None else stop
-
-        def work(cursor: Cursor) -> list[Notification]:
-            found = cursor.execute(schema.page(topics or None), (after, *topics, limit))
-            return [
-                Notification(self._id(stream), version, topic, state, id=position)
-                for stream, version, topic, state, position, _ in found
-                if position <= until
-            ]
-
-        return self.store.read_sync(work)
+        return select(self.datastore, after, schema.BEHIND_ALL if stop is None else stop, limit, topics)
 
     def max_notification_id(self) -> int | None:
-        return self.store.head_position() or None
+        return self.datastore.read(_one, schema.LAST_POSITION)
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
-        raise ProgrammingError("subscriptions are not there yet: follow with Store.on_commit and Store.page")
+        """Use it as a context manager, or call its `stop`."""
+        return ApswSubscription(self, self.datastore, gt, topics)
 
 
-class ApswTrackingRecorder(_OnStore, TrackingRecorder):
+class ApswTrackingRecorder(TrackingRecorder):
+    """How far other programs have come with some application's events.
+
+    A view that keeps its tables in the same file extends it: `tables` are the statements that make them, and `record`
+    changes them together with the tracking.
+    """
+
+    tables: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, datastore: Datastore) -> None:
+        self.datastore = datastore
+
+    def create_table(self) -> None:
+        if self.tables:
+            self.datastore.transact(lambda batch: [batch.cursor.execute(text).get for text in self.tables])
+
     def insert_tracking(self, tracking: Tracking) -> None:
-        """Record how far an application has come. Raises `IntegrityError` where it would not come forward."""
-        self._transact((), tracking)
+        """Raises `IntegrityError` where it would not come forward."""
+        self.record(tracking, lambda cursor: None)
+
+    def record(self, tracking: Tracking, work: Callable[[Cursor], T]) -> T:
+        """The tracking and `work(cursor)` in one durable transaction, both or neither. Errors as `insert_tracking`."""
+
+        def both(batch: Batch) -> T:
+            _track(batch.cursor, tracking)
+            return work(batch.cursor)
+
+        return self.datastore.transact(both)
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        return self.store.tracked(application_name)
+        return self.datastore.read(_one, schema.TRACKED, (application_name,))
 
 
 class ApswProcessRecorder(ApswTrackingRecorder, ApswApplicationRecorder, ProcessRecorder):
@@ -148,40 +167,103 @@ class ApswProcessRecorder(ApswTrackingRecorder, ApswApplicationRecorder, Process
 
 
 class Factory(InfrastructureFactory[ApswTrackingRecorder]):
-    """`MSGLEDGER_PATH` names the ledger; `ORIGINATOR_ID_TYPE` is `uuid` (default) or `text`."""
+    """What that library constructs from its environment; each key may have the application's name before it.
+
+    `MSGLEDGER_PATH` names the file, `MSGLEDGER_CREATE` (default yes) says whether it is made where it is not there.
+    `ORIGINATOR_ID_TYPE` is `uuid` (default) or `text`. `CREATE_TABLE` (default yes) is about tables for snapshots and
+    views. The topics of transcoder, mapper, compressor, cipher and recorders are that library's.
+    """
 
     PATH = "MSGLEDGER_PATH"
+    CREATE = "MSGLEDGER_CREATE"
     ORIGINATOR_ID_TYPE = "ORIGINATOR_ID_TYPE"
+    CREATE_TABLE = "CREATE_TABLE"
 
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
         path = self.env.get(self.PATH)
         if not path:
             raise OSError(f"no ledger is named: set {' or '.join(self.env.create_keys(self.PATH))}")
-        id_type = (self.env.get(self.ORIGINATOR_ID_TYPE) or "uuid").lower()
+        if path == ":memory:" or path.startswith("file:"):
+            raise OSError(
+                f"{self.PATH} is {path!r}; a ledger is a file: give its path, in a temporary folder for tests"
+            )
+        id_type = self.env.get(self.ORIGINATOR_ID_TYPE, "uuid").lower()
         if id_type not in ("uuid", "text"):
             raise OSError(f"{self.ORIGINATOR_ID_TYPE} is {id_type!r}; it must be 'uuid' or 'text'")
-        self.id_type: IdType = "uuid" if id_type == "uuid" else "text"
-        self.store = Store.open(path, (), wall_ms=lambda: time.time_ns() // 1_000_000)
+        self.datastore = Datastore.open(path, id_type, create=self._says(self.CREATE))
+
+    def transcoder(self) -> Transcoder:
+        return super().transcoder() if self.env.get(self.TRANSCODER_TOPIC) else MsgspecTranscoder()
+
+    def mapper(
+        self, transcoder: Transcoder | None = None, mapper_class: type[Mapper[Any]] | None = None
+    ) -> Mapper[Any]:
+        if mapper_class is None and not self.env.get(self.MAPPER_TOPIC):
+            mapper_class = MsgspecMapper
+        return super().mapper(transcoder, mapper_class)
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
-        if purpose != "events":
-            raise ProgrammingError(f"a ledger keeps events only, no {purpose}")
-        return ApswAggregateRecorder(self.store, self.id_type)
+        if purpose == "events":
+            return ApswAggregateRecorder(self.datastore)
+        if purpose == "snapshots":
+            return self._with_tables(ApswSnapshotRecorder(self.datastore))
+        raise ProgrammingError(f"a ledger keeps 'events' and 'snapshots', no {purpose!r}")
 
     def application_recorder(self) -> ApplicationRecorder:
-        return ApswApplicationRecorder(self.store, self.id_type)
+        return self._class(ApswApplicationRecorder, self.APPLICATION_RECORDER_TOPIC)(self.datastore)
 
     def tracking_recorder(
         self, tracking_recorder_class: type[ApswTrackingRecorder] | None = None
     ) -> ApswTrackingRecorder:
-        return (tracking_recorder_class or ApswTrackingRecorder)(self.store, self.id_type)
+        cls = self._class(ApswTrackingRecorder, self.TRACKING_RECORDER_TOPIC, tracking_recorder_class)
+        return self._with_tables(cls(self.datastore))
 
     def process_recorder(self) -> ProcessRecorder:
-        return ApswProcessRecorder(self.store, self.id_type)
+        return self._with_tables(self._class(ApswProcessRecorder, self.PROCESS_RECORDER_TOPIC)(self.datastore))
 
     def close(self) -> None:
-        self.store.close()
+        self.datastore.close()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.close()
+
+    def _class(self, base: type[R], key: str, given: type[R] | None = None) -> type[R]:
+        topic = self.env.get(key)
+        found: Any = given or (resolve_topic(topic) if topic else base)
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise ProgrammingError(f"{found!r} is no recorder for this persistence module: extend {base.__name__}")
+        return found
+
+    def _with_tables(self, recorder: Tabled) -> Tabled:
+        if self._says(self.CREATE_TABLE):
+            recorder.create_table()
+        return recorder
+
+    def _says(self, key: str) -> bool:
+        value = self.env.get(key) or "yes"
+        try:
+            return strtobool(value)
+        except ValueError as error:
+            raise OSError(f"{key} is {value!r}; it must be 'yes' or 'no'") from error
+
+
+Tabled = TypeVar("Tabled", ApswSnapshotRecorder, ApswTrackingRecorder, ApswProcessRecorder)
+
+
+def _row(event: StoredEvent) -> RawEvent:
+    topic = topic_of(event.topic)
+    if topic in codec.TOPICS:
+        raise refusal(topic)
+    return str(event.originator_id), event.originator_version, topic, event.state
+
+
+def _keep_out_of_ours(cursor: Cursor, rows: Sequence[RawEvent]) -> None:
+    """One foreign event would hold a stream of ours for good."""
+    for stream in {row[0] for row in rows}:
+        if cursor.execute(schema.FIRST_TOPIC, (stream,)).get in codec.TOPICS:
+            raise refusal(f"stream {stream}")
 
 
 def _track(cursor: Cursor, tracking: Tracking) -> None:
@@ -190,3 +272,11 @@ def _track(cursor: Cursor, tracking: Tracking) -> None:
         raise errors.Unappendable(
             f"{tracking.application_name} has come to {tracking.notification_id} or further already"
         )
+
+
+def _one(cursor: Cursor, text: str, values: tuple[Any, ...] = ()) -> Any:
+    return cursor.execute(text, values).get
+
+
+def _all(cursor: Cursor, text: str, values: tuple[Any, ...]) -> list[Any]:
+    return cursor.execute(text, values).fetchall()

@@ -66,6 +66,21 @@ STREAM_BETWEEN: Final = (
 """A part of a stream, for the boundary to `eventsourcing`."""
 STREAM_BACKWARDS: Final = STREAM_BETWEEN.replace("BY originator_version", "BY originator_version DESC")
 """The same from its end."""
+FIRST_TOPIC: Final = "SELECT topic FROM stored_events WHERE originator_id = ? ORDER BY originator_version LIMIT 1"
+"""What a stream begins with says whose it is."""
+SNAPSHOTS: Final = """CREATE TABLE IF NOT EXISTS stored_snapshots (
+    originator_id TEXT NOT NULL,
+    originator_version INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (originator_id, originator_version)
+) STRICT"""
+"""Other programs' snapshots of their aggregates, made when the first of them asks. Ours need none."""
+INSERT_SNAPSHOT: Final = (
+    "INSERT INTO stored_snapshots (originator_id, originator_version, topic, state) VALUES (?, ?, ?, ?)"
+)
+SNAPSHOTS_BETWEEN: Final = STREAM_BETWEEN.replace("stored_events", "stored_snapshots")
+SNAPSHOTS_BACKWARDS: Final = STREAM_BACKWARDS.replace("stored_events", "stored_snapshots")
 STREAMS_AFTER: Final = (
     "SELECT originator_id, originator_version, topic, state, notification_id, recorded_at FROM stored_events"
     " WHERE originator_id > ? ORDER BY originator_id, originator_version"
@@ -97,12 +112,13 @@ VIEW_STANDS: Final = (
 """A view stands at a version now."""
 
 
-def page(topics: Sequence[str] | None) -> str:
-    """Events after a position in their order; arguments: position, topics if any, limit."""
+def page(topics: Sequence[str] | None, *, until: bool = False) -> str:
+    """Events after a position in their order; arguments: position, the last one if `until`, topics if any, limit."""
+    last = " AND notification_id <= ?" if until else ""
     among = "" if topics is None else f" AND topic IN ({', '.join('?' * len(topics))})"
     return (
         "SELECT originator_id, originator_version, topic, state, notification_id, recorded_at FROM stored_events"
-        f" WHERE notification_id > ?{among} ORDER BY notification_id LIMIT ?"
+        f" WHERE notification_id > ?{last}{among} ORDER BY notification_id LIMIT ?"
     )
 
 

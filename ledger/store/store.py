@@ -139,6 +139,17 @@ class Store:
         """The same for commits of other connections, seen within `limits.WATCH_INTERVAL_S`."""
         return self._writing().listen(_notice(listener), foreign=True)
 
+    def on_any_commit(self, listener: Callable[..., object]) -> Callable[[], None]:
+        """Call `listener` after each commit of anybody, always on the writer thread, where it must be quick."""
+        notice = Notice(None, listener)
+        ends = [self._writing().listen(notice, foreign=foreign) for foreign in (False, True)]
+
+        def stop() -> None:
+            for end in ends:
+                end()
+
+        return stop
+
     # Reading.
 
     def read(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
@@ -233,6 +244,7 @@ class Store:
             if rebuild.outdated(batch.cursor, self.views):
                 unfilled = transact(lambda batch: rebuild.make_anew(batch.cursor, self.views))
                 self.built = rebuild.fill(transact, unfilled, prune=False)
+            batch.look()  # what others commit from here on is news
         except apsw.Error as error:
             raise connection.failure(error, self.path) from error
         return Writer(batch, self.path, wait_ms)
