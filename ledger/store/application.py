@@ -1,7 +1,7 @@
 """A ledger as an application of the `eventsourcing` library: repository, notification log, projections.
 
     with LedgerApplication(env={"MSGLEDGER_PATH": "ledger.db"}) as app:
-        intent = app.repository.get(delivery.id)
+        intent = app.repository.get(delivery.intent)
 
 It reads our events and never writes one: what a gateway decides goes through `Store.append`. Aggregates of another
 program, saved through it or through an application of their own, live in the same file in streams of their own.
