@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check lint types wheel counterparts bench bench-memory clean
+.PHONY: demo test check lint types pythons wheel counterparts bench bench-memory clean
 
 $(STAMP): pyproject.toml
 	@echo "setting up .venv"
@@ -26,7 +26,10 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/basedpyright
 
-check: test lint types  ## the tests, then lint and types
+check: test lint types pythons  ## the tests, lint, types, and the boundary to eventsourcing on every Python
+
+pythons: $(STAMP)  ## the conformance tests on each of 3.11, 3.12 and 3.13 that is here, in a venv of its own
+	bash tests/conformance/pythons.sh
 
 wheel: $(STAMP)  ## build, install beside a stranger's cli.py and adapters/, run
 	PYTHON=$(BIN)/python sh tests/wheel/check.sh
@@ -41,4 +44,4 @@ bench-memory: $(STAMP)  ## one million sends, and the memory on the way: some mi
 	$(BIN)/python -m bench --memory 1000000
 
 clean:
-	rm -rf .venv .venv-counterparts build dist *.egg-info bench.json
+	rm -rf .venv .venv-* build dist *.egg-info bench.json

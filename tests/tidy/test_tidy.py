@@ -26,7 +26,7 @@ def tracked() -> list[Path]:
             check=True,
         ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+        return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.relative_to(ROOT).parts[0]]
     return [ROOT / name for name in found if (ROOT / name).is_file()]
 
 
