@@ -27,7 +27,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
-from .. import codec, errors, limits
+from .. import codec, errors
 from . import schema
 from .batch import Batch, RawEvent
 from .datastore import Datastore, topic_of
@@ -79,7 +79,7 @@ class ApswAggregateRecorder(AggregateRecorder):
         text = self._backwards if desc else self._forwards
         after = schema.BEFORE_ALL if gt is None else gt
         until = schema.BEHIND_ALL if lte is None else lte
-        most = limits.EVENTS_PER_STREAM_MAX if limit is None else limit
+        most = schema.BEHIND_ALL if limit is None else limit
         rows = self.datastore.read(_all, text, (str(originator_id), after, until, most))
         return [StoredEvent(originator_id, version, topic, state) for version, topic, state in rows]
 

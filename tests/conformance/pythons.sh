@@ -27,7 +27,7 @@ check() { # version, interpreter
     rm -rf "$home"
     "$2" -m venv --without-pip "$home"
     needed | xargs -d '\n' "${PIP[@]}" --python "$home/bin/python" install
-    ln -s "$PWD" "$home/lib/python$1/site-packages/msgledger" # the root of the repository is the package
+    ln -s ../../../.. "$home/lib/python$1/site-packages/msgledger" # the root of the repository is the package
     touch "$home/.installed"
   fi
   "$home/bin/python" -m pytest --quiet tests/conformance
