@@ -75,7 +75,7 @@ def test_a_foreign_event_in_a_stream_of_ours_is_refused(store: Store) -> None:
 
 def test_other_programs_events_touch_no_view_and_keep_ours_out_of_their_streams(store: Store) -> None:
     recorder = apsw.ApswApplicationRecorder(Datastore(store))
-    foreign = theirs()
+    foreign = theirs(version=0)
     recorder.insert_events([foreign])
     [result] = store.append_sync(new())
     assert result.position == 2
