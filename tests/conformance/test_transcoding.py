@@ -29,7 +29,14 @@ from eventsourcing.persistence import (
 from eventsourcing.utils import TopicError, get_topic
 from msgledger.ledger import codec
 from msgledger.ledger.events import Event, IntentRecorded
-from msgledger.ledger.store.transcoding import LedgerMapper, MsgspecMapper, MsgspecTranscoder, Unreadable
+from msgledger.ledger.store.transcoding import (
+    FloatAsStr,
+    LedgerMapper,
+    MsgspecMapper,
+    MsgspecTranscoder,
+    TupleAsList,
+    Unreadable,
+)
 
 from ..unit.store_kit import recorded
 from .kit import environment
@@ -81,6 +88,9 @@ def with_types(transcoder: JSONTranscoder) -> JSONTranscoder:
 
 
 OURS, STOCK = with_types(MsgspecTranscoder()), with_types(JSONTranscoder())
+STOCK_WITH_OURS = with_types(JSONTranscoder())
+STOCK_WITH_OURS.register(TupleAsList())
+STOCK_WITH_OURS.register(FloatAsStr())
 VALUES = [
     None,
     True,
@@ -108,6 +118,7 @@ def test_it_reads_and_writes_the_json_of_that_librarys_transcoder(value: object)
 def test_what_json_has_not_comes_back_all_the_same(value: object) -> None:
     """That library gives a list for a tuple, and writes infinity as what no JSON reader takes."""
     assert repr(OURS.decode(OURS.encode(value))) == repr(value).replace("Ratio", "")
+    assert repr(STOCK_WITH_OURS.decode(OURS.encode(value))) == repr(value).replace("Ratio", "")
     assert json.loads(OURS.encode(value), parse_constant=lambda name: pytest.fail(name)) is not None
 
 
