@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .ledger.errors import (
         IdempotencyConflict,
         InvalidMessage,
+        InvalidQuery,
         LedgerError,
         NoSuchIntent,
         NotPossible,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
     from .lifecycle.gateway import Gateway, open
+    from .lifecycle.reads import Reading, reading
     from .lifecycle.send import Delivery, Sending
 
 _FACE = {
@@ -71,6 +73,7 @@ _FACE = {
     "Dossier": ".ledger.dossier",
     "IdempotencyConflict": ".ledger.errors",
     "InvalidMessage": ".ledger.errors",
+    "InvalidQuery": ".ledger.errors",
     "LedgerError": ".ledger.errors",
     "NoSuchIntent": ".ledger.errors",
     "NotPossible": ".ledger.errors",
@@ -102,6 +105,8 @@ _FACE = {
     "Unresolved": ".ledger.outcome",
     "Gateway": ".lifecycle.gateway",
     "open": ".lifecycle.gateway",
+    "Reading": ".lifecycle.reads",
+    "reading": ".lifecycle.reads",
     "Delivery": ".lifecycle.send",
     "Sending": ".lifecycle.send",
 }
@@ -124,6 +129,7 @@ __all__ = [
     "Idempotency",
     "IdempotencyConflict",
     "InvalidMessage",
+    "InvalidQuery",
     "LedgerError",
     "Lookup",
     "Message",
@@ -132,6 +138,7 @@ __all__ = [
     "NotPossible",
     "NotSent",
     "Origin",
+    "Reading",
     "Receipt",
     "ReceiptPart",
     "Rejected",
@@ -154,6 +161,7 @@ __all__ = [
     "WriteUncertain",
     "__version__",
     "open",
+    "reading",
 ]
 
 

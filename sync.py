@@ -12,28 +12,32 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from .adapters.surface import Channel
 from .ledger.dossier import Dossier
 from .ledger.errors import NotPossible
-from .ledger.limits import APPEND_WAIT_MS, PAGE_ROWS
+from .ledger.limits import APPEND_WAIT_MS
 from .ledger.message import Message, Target
+from .ledger.store.history import Recorded
 from .lifecycle.gateway import Gateway
 from .lifecycle.plan import Durable
+from .lifecycle.reads import IntentRead, Reading
 from .lifecycle.send import Delivery
 from .projections.intents import Row
+from .projections.query import Filters, Moment
+from .projections.timeline import Timeline
 
 T = TypeVar("T")
 
 
-class SyncGateway:
-    """Made by `open`; use it with `with`. Its methods may be called from several threads."""
+class SyncReading:
+    """Made by `reading`; use it with `with`. Its methods may be called from several threads."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, reads: Gateway | Reading) -> None:
+        self._reads = reads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -41,13 +45,13 @@ class SyncGateway:
 
     def __enter__(self) -> Self:
         if self._loop is not None:
-            raise NotPossible("the gateway is open already")
+            raise NotPossible("it is open already")
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="msgledger sync", daemon=True)
         self._loop, self._thread = loop, thread
         thread.start()
         try:
-            self._call(self._gateway.start)
+            self._call(self._reads.start)
         except BaseException:
             self._end()
             raise
@@ -66,11 +70,130 @@ class SyncGateway:
         if self._loop is None:
             return
         try:
-            self._call(self._gateway.close)
+            self._call(self._reads.close)
         finally:
             self._end()
 
-    # ---- sending
+    # ---- reading
+
+    def intent(
+        self,
+        of: str | Delivery,
+        *,
+        position: int | None = None,
+        recorded_at: Moment | None = None,
+        at: Moment | None = None,
+    ) -> Dossier:
+        """One intent with its content, as it stands or as it stood; see `IntentRead.as_of`. Raises `NoSuchIntent`."""
+        return self._call(lambda: self._asked(of, position, recorded_at, at))
+
+    def timeline(
+        self,
+        of: str | Delivery,
+        *,
+        position: int | None = None,
+        recorded_at: Moment | None = None,
+        at: Moment | None = None,
+    ) -> Timeline:
+        """Its life as rows with marks."""
+        return self._call(lambda: self._asked(of, position, recorded_at, at).timeline())
+
+    def intents(
+        self,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> list[Row]:
+        """Rows of the view, newest first; see `Reads.intents`."""
+        return self._call(lambda: self._reads.intents(limit=limit, before=before, after=after, **filters))
+
+    def all_intents(self, **filters: Unpack[Filters]) -> Iterator[Row]:
+        """All of them, newest first, a page in memory at a time."""
+        before: int | None = None
+        while rows := self.intents(before=before, **filters):
+            yield from rows
+            before = rows[-1].position
+
+    def owed(
+        self,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> list[Row]:
+        """What is not at its end, oldest first."""
+        return self._call(lambda: self._reads.owed(limit=limit, before=before, after=after, **filters))
+
+    def by_platform_id(self, channel: str, platform_id: str, target: Target | None = None) -> list[str]:
+        """The intents that made, changed or deleted the message with that id, newest first."""
+        return self._call(lambda: self._reads.by_platform_id(channel, platform_id, target))
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        follow: bool = False,
+        topics: str | Sequence[str] | None = None,
+        stream: str | None = None,
+    ) -> Iterator[Recorded]:
+        """Every event beyond a position, in order; see `Reads.events`. Ctrl-C ends the waiting of `follow`."""
+        pages = self._reads.event_pages(after, follow=follow, topics=topics, stream=stream)
+        return self._each(pages)
+
+    def _asked(
+        self, of: str | Delivery, position: int | None, recorded_at: Moment | None, at: Moment | None
+    ) -> IntentRead:
+        found = self._reads.intent(of)
+        if (position, recorded_at, at) == (None, None, None):
+            return found
+        return found.as_of(position=position, recorded_at=recorded_at, at=at)
+
+    def _each(self, pages: AsyncGenerator[list[Recorded]]) -> Iterator[Recorded]:
+        try:
+            while (page := self._call(lambda: anext(pages, None))) is not None:
+                yield from page
+        finally:
+            if self._loop is not None:
+                self._call(pages.aclose)
+
+    # ---- the thread
+
+    def _call(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Run it on the loop and wait. A caller that is interrupted takes its waiting away, not the work."""
+        loop = self._loop
+        if loop is None:
+            raise NotPossible("it is not open: use it with `with msgledger.sync.open(...)`, or `reading(...)`")
+        if self._thread is threading.current_thread():
+            raise NotPossible("a channel or an effect may not call the synchronous gateway: it would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(_got(begin()), loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        """Stop the loop, whatever it still runs, and give everything back."""
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+class SyncGateway(SyncReading):
+    """A gateway that reads and sends. Made by `open`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway)
+        self._gateway = gateway
 
     def send(self, message: Message, **options: Any) -> Delivery:
         """Record the intent, send it, and say what came of it. Takes the options of `Gateway.send`, raises the same."""
@@ -92,51 +215,9 @@ class SyncGateway:
         """A newer snapshot: once the intent has ended or come to rest, or as it is after `timeout_s`."""
         return self._call(lambda: delivery.wait(timeout_s))
 
-    # ---- reading
 
-    def intent(self, id: str) -> Dossier:
-        """One intent with its content. Raises `NoSuchIntent`."""
-        return self._call(lambda: self._gateway.intent(id))
-
-    def intents(self, *, limit: int = PAGE_ROWS, target: Target | None = None, **filters: str) -> list[Row]:
-        """Rows of the view, newest first; see `Gateway.intents`."""
-        return self._call(lambda: self._gateway.intents(limit=limit, target=target, **filters))
-
-    def owed(self, limit: int = PAGE_ROWS) -> list[Row]:
-        """What is not at its end, oldest first."""
-        return self._call(lambda: self._gateway.owed(limit))
-
-    def by_platform_id(self, channel: str, platform_id: str) -> list[str]:
-        """The intents that made, changed or deleted the message with that id, newest first."""
-        return self._call(lambda: self._gateway.by_platform_id(channel, platform_id))
-
-    # ---- the thread
-
-    def _call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run it on the loop and wait. A caller that is interrupted takes its waiting away, not the work."""
-        loop = self._loop
-        if loop is None:
-            raise NotPossible("the gateway is not open: use it with `with msgledger.sync.open(...)`")
-        if self._thread is threading.current_thread():
-            raise NotPossible("a channel or an effect may not call the synchronous gateway: it would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(begin(), loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _end(self) -> None:
-        """Stop the loop, whatever it still runs, and give everything back."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
-        thread.join()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+async def _got(what: Awaitable[T]) -> T:
+    return await what
 
 
 async def _cancel_all() -> None:
@@ -159,3 +240,8 @@ def open(
 ) -> SyncGateway:
     """A synchronous gateway over the ledger at `path`. The arguments and the errors are those of `msgledger.open`."""
     return SyncGateway(Gateway(path, channels, durability=durability, lock_wait_s=lock_wait_s))
+
+
+def reading(path: str | os.PathLike[str]) -> SyncReading:
+    """The ledger at `path`, opened so that nothing can be written. The errors are those of `msgledger.reading`."""
+    return SyncReading(Reading(path))

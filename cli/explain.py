@@ -15,15 +15,18 @@ from ..ledger.errors import InvalidConfig
 from ..ledger.fold import HeldStream
 from ..ledger.intent import OPEN_ENDED, IntentState, Status
 from ..ledger.steps import Step, Terms, Wait, next_step
+from ..ledger.store.history import Recorded
 from ..ledger.store.owner import Owner
 from ..ledger.store.store import Store
+from ..projections.as_of import Cut, history
 from ..projections.intents import Row
+from ..projections.log import recorded_at
 from ..projections.search import before
 from ..projections.workers import workers
 from . import opening
 from .base import Command, setup
 from .config import Config
-from .filters import the_intent
+from .filters import as_of, the_cut, the_intent
 from .history import steps
 from .output import emit, full, paint, plural, say, when
 from .words import RULES, Said, unblock, what_next, why
@@ -46,8 +49,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None
     """When the next step is due; None where it is due now, or only something outside can move it."""
     unblock: tuple[str, ...]
-    before: tuple[dict[str, Any], ...]
-    """Who is before it in its lane: id, status, held until (None: until it ends)."""
+    before: tuple[dict[str, Any], ...] | None
+    """Who is before it in its lane: id, status, held until (None: until it ends). None: not known of the past."""
     holds_lane_until: int | None
     terms: Terms
     notes: tuple[str, ...]
@@ -55,36 +58,44 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(cls=Command)
 @click.argument("intent", metavar="ID")
-def explain(intent: str) -> None:
+@as_of
+def explain(intent: str, as_of: str | None, clock: str) -> None:
     """Why an intent has its status, by which rule and events; what happens next and when; what would unblock it.
 
-    The next step is the one that a worker would take now, with the terms of the configured channel.
+    The next step is the one that a worker would take now, with the terms of the configured channel; with --as-of the
+    one that it would have taken then.
 
     JSON: one object with intent, status, hold, why, events, next, step, at, unblock, before, holds_lane_until, terms,
     notes.
 
     \b
-    Example:
+    Examples:
       msgledger intents explain 0193a7
+      msgledger intents explain 0193a7 --as-of 48213
     """
     config = opening.config()
+    cut = the_cut(as_of, clock)
     with opening.reading(config) as store:
         stream = the_intent(store, intent)
-        state, events = _status_events(store, stream)
+        state, events = _status_events(stream, store.read_sync(history, stream, cut))
         terms, notes = _terms(store, config, state)
-        said = _explain(store, state, terms, notes, events)
+        said = (
+            _explain(store, state, terms, notes, events)
+            if cut is None
+            else _explain_past(store, state, terms, notes, events, cut)
+        )
     if setup().json:
         emit({**full(said), "why": _ruled(said.why), "next": _ruled(said.next)})
     else:
         _print(said)
 
 
-def _status_events(store: Store, stream: str) -> tuple[IntentState, list[dict[str, Any]]]:
+def _status_events(stream: str, history: list[Recorded]) -> tuple[IntentState, list[dict[str, Any]]]:
     """The state, and the events that changed the status last. Raises `HeldStream`."""
     state: IntentState | None = None
     found: list[dict[str, Any]] = []
     try:
-        for step in steps(stream, store.events_of(stream)):
+        for step in steps(stream, history):
             state = step.after
             moved = step.before is None or state is None or step.before.status is not state.status
             if moved or "hold" in step.changes:
@@ -137,6 +148,29 @@ def _explain(
         notes.append(
             "no worker of this host is alive: nothing happens until a gateway or `msgledger worker run` starts"
         )
+    return _explanation(state, terms, notes, events, now, step, ahead, tuple(unblock(state, step)))
+
+
+def _explain_past(
+    store: Store, state: IntentState, terms: Terms, notes: list[str], events: list[dict[str, Any]], cut: Cut
+) -> Explanation:
+    """As of then. What only the present knows, the lane and who lives, is left out."""
+    then = store.read_sync(recorded_at, cut.value) if cut.by == "position" else cut.value
+    step = next_step(state, terms, then, lease_over=then >= (state.lease_ends_at or 0), owner_dead=False)
+    notes = [f"{cut}: who was before it in its lane and which workers lived is not said", *notes]
+    return _explanation(state, terms, notes, events, then, step, None, ())
+
+
+def _explanation(
+    state: IntentState,
+    terms: Terms,
+    notes: list[str],
+    events: list[dict[str, Any]],
+    now: int,
+    step: Step,
+    ahead: list[Row] | None,
+    ways: tuple[str, ...],
+) -> Explanation:
     until = state.holds_lane()
     return Explanation(
         intent=state.id,
@@ -144,11 +178,13 @@ def _explain(
         hold=state.hold,
         why=why(state),
         events=tuple(events),
-        next=_next(state, step, terms, now, ahead),
+        next=_next(state, step, terms, now, ahead or []),
         step=type(step).__name__,
         at=step.until if isinstance(step, Wait) else None,
-        unblock=tuple(unblock(state, step)),
-        before=tuple(
+        unblock=ways,
+        before=None
+        if ahead is None
+        else tuple(
             {"id": row.id, "status": row.status, "until": None if row.holds_lane == OPEN_ENDED else row.holds_lane}
             for row in ahead
         ),
@@ -180,7 +216,7 @@ def _print(said: Explanation) -> None:
         for row in said.before:
             until = "until it ends" if row["until"] is None else f"until {when(row['until'])}"
             say(f"      {row['id']}  {row['status']}, in the way {until}")
-    elif said.status not in (Status.SENT, Status.FAILED, Status.CANCELLED):
+    elif said.before is not None and said.status not in (Status.SENT, Status.FAILED, Status.CANCELLED):
         say("  lane   nobody is before it")
     for way in said.unblock:
         say(f"  do     {way}")

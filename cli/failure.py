@@ -14,6 +14,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.InvalidConfig, USAGE),
     (errors.IdempotencyConflict, USAGE),
     (errors.NoSuchIntent, USAGE),
+    (errors.InvalidQuery, USAGE),
     (errors.LedgerError, PROBLEMS),
     (HeldStream, PROBLEMS),
 )

@@ -13,9 +13,10 @@ from ..ledger.fold import HeldStream, State
 from ..ledger.intent import IntentState
 from ..ledger.store.history import Recorded
 from ..projections import timeline as picture
+from ..projections.as_of import history
 from . import opening
 from .base import Command, setup
-from .filters import moment_ms, the_intent
+from .filters import as_of, moment_ms, the_cut, the_intent
 from .intents import as_dict, details
 from .output import emit, full, paint, safe, say, unicode, when, width
 from .render import draw
@@ -143,7 +144,8 @@ def _short(name: str, value: Any) -> str:
 @click.command(cls=Command)
 @click.argument("intent", metavar="ID")
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII signs only.")
-def timeline(intent: str, plain: bool) -> None:
+@as_of
+def timeline(intent: str, plain: bool, as_of: str | None, clock: str) -> None:
     """Draw an intent's life: the intent, each attempt and the receipts against time, long gaps cut short.
 
     `=` a request in flight, `.` its lease still running while it is in doubt, `~` a gap that is cut short.
@@ -152,12 +154,14 @@ def timeline(intent: str, plain: bool) -> None:
     "owner", "marks": [{"number", "at", "kind", "text"}]}]}; times are UTC milliseconds.
 
     \b
-    Example:
+    Examples:
       msgledger intents timeline 0193a7
+      msgledger intents timeline 0193a7 --as-of yesterday --clock happened
     """
+    cut = the_cut(as_of, clock)
     with opening.reading(opening.config()) as store:
         stream = the_intent(store, intent)
-        events = store.events_of(stream)
+        events = store.read_sync(history, stream, cut)
     line = picture.timeline(stream, ((one.event, one.position, one.recorded_at) for one in events))
     try:
         state = fold.fold(stream, ((one.event, one.position, one.recorded_at) for one in events))
@@ -167,5 +171,7 @@ def timeline(intent: str, plain: bool) -> None:
     if setup().json:
         emit({"status": status, **full(line)})
         return
+    if cut is not None:
+        status = f"{status} ({cut})"
     for text in draw(line, status=status, width=width(), fancy=unicode() and not plain):
         say(text)

@@ -11,15 +11,18 @@ from ..ledger import codec, fold
 from ..ledger import events as e
 from ..ledger.dossier import Dossier, compile_dossier, receipt_of
 from ..ledger.store.history import Recorded
+from ..projections.as_of import Cut, history
 from ..projections.intents import Row
+from ..projections.query import ROWS_MAX
 from ..projections.search import count, search
 from . import opening
 from .base import Group, setup
-from .filters import filters, query, the_intent
+from .filters import POSITION, as_of, filters, query, the_cut, the_intent
 from .output import emit, full, paint, plural, safe, say, table, when
 
 LIMIT: Final = 50
 VERBS: Final = {
+    "tail": "tail:tail",
     "replay": "history:replay",
     "timeline": "history:timeline",
     "explain": "explain:explain",
@@ -31,7 +34,7 @@ CONTENT: Final = "content"
 
 @click.group(cls=Group, lazy=VERBS)
 def intents() -> None:
-    """What became of each message: list, show, replay, draw, explain, and decide.
+    """What became of each message: list, show, follow, replay, draw, explain, and decide.
 
     \b
     Example:
@@ -41,43 +44,50 @@ def intents() -> None:
 
 @intents.command("list")
 @filters
-@click.option("--limit", type=click.IntRange(1, 100_000), default=LIMIT, show_default=True)
+@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=LIMIT, show_default=True)
+@click.option("--before", type=POSITION, metavar="POSITION", help="Only those recorded before: the next page.")
+@click.option(
+    "--after", type=POSITION, metavar="POSITION", help="Only those recorded after: with --owed the next page."
+)
 @click.option("-i", "--ids", is_flag=True, help="Ids only, one a line.")
 @click.option("-c", "--count", "counted", is_flag=True, help="Only how many there are.")
 def list_(limit: int, ids: bool, counted: bool, **wanted: Any) -> None:
-    """Intents, newest first; with --owed the oldest first.
+    """Intents, newest first; with --owed the oldest first: by their position, the order in which they were recorded.
 
     JSON: a line for each, with the columns of the view `intents` (docs: projections/intents.py); times are UTC
-    milliseconds. With -c it is {"count": n}. No content is in either.
+    milliseconds. With -c it is {"count": n}. No content is in either. The next page is --before (with --owed --after)
+    the position of the last line.
 
     \b
     Examples:
       msgledger intents list --status unknown_after_send --older-than 1h
       msgledger intents list --channel matrix --target '!room:example.org' --since yesterday -i
       msgledger intents list --platform-id 1007
+      msgledger intents list --limit 100 --before 48213
     """
     with opening.reading(opening.config()) as store:
         asked = query(store, **wanted)
-        total = store.read_sync(count, asked)
-        rows = [] if counted else store.read_sync(search, asked, limit)
-    if counted:
-        emit({"count": total}) if setup().json else say(str(total))
+        if counted:
+            total = store.read_sync(count, asked)
+            emit({"count": total}) if setup().json else say(str(total))
+            return
+        found = store.read_sync(search, asked, limit + 1)
+    rows = found[:limit]
+    if setup().json and not ids:
+        for row in rows:
+            emit(row)
         return
     if ids:
         for row in rows:
             say(row.id)
-        return
-    if setup().json:
-        for row in rows:
-            emit(row)
-        return
-    table(
-        ("id", "status", "channel", "attempts", "recorded", "platform id", "note"),
-        ([*_cells(row), note_of(row)] for row in rows),
-    )
-    if total > len(rows):
-        click.echo(f"{total - len(rows)} more; raise --limit, or narrow it with a filter", err=True)
-    if not total:
+    else:
+        table(
+            ("id", "status", "channel", "attempts", "recorded", "platform id", "note"),
+            ([*_cells(row), note_of(row)] for row in rows),
+        )
+    if len(found) > limit:
+        click.echo(f"more: --{'after' if asked.owed else 'before'} {rows[-1].position}, or raise --limit", err=True)
+    if not rows and not ids:
         click.echo("no intent matches", err=True)
 
 
@@ -105,7 +115,8 @@ def note_of(row: Row) -> str:
 @intents.command()
 @click.argument("intent", metavar="ID")
 @click.option("--content", is_flag=True, help="Show text, target and raw answers too.")
-def show(intent: str, content: bool) -> None:
+@as_of
+def show(intent: str, content: bool, as_of: str | None, clock: str) -> None:
     """One intent: where it stands, which of the five claims are proven, and every event.
 
     JSON: {"intent", "claims", "receipt", "events", "held", and with --content "message" and "key"}. An event has
@@ -115,17 +126,19 @@ def show(intent: str, content: bool) -> None:
     Examples:
       msgledger intents show 0193a7
       msgledger intents show 0193a7 --content --json
+      msgledger intents show 0193a7 --as-of 2026-03-01T09:00
     """
+    cut = the_cut(as_of, clock)
     with opening.reading(opening.config()) as store:
         stream = the_intent(store, intent)
-        events = store.events_of(stream)
+        events = store.read_sync(history, stream, cut)
     found = readable(stream, events)
     dossier = found if isinstance(found, Dossier) else None
     why = None if isinstance(found, Dossier) else found
     if setup().json:
         emit(_as_json(dossier, events, why, content))
     else:
-        _print(stream, dossier, events, content)
+        _print(stream, dossier, events, content, cut)
     if why is not None:
         raise fold.HeldStream(why)
 
@@ -189,8 +202,9 @@ def _as_json(dossier: Dossier | None, events: list[Recorded], why: str | None, c
     return shown
 
 
-def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content: bool) -> None:
-    click.echo(f"intent {stream}  {paint('held' if dossier is None else dossier.state.status.value)}")
+def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content: bool, cut: Cut | None) -> None:
+    then = "" if cut is None else f"  ({cut})"
+    click.echo(f"intent {stream}  {paint('held' if dossier is None else dossier.state.status.value)}{then}")
     if dossier is not None:
         state = dossier.state
         receipt = receipt_of(state, dossier.details, dossier.sent_at)

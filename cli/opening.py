@@ -12,7 +12,7 @@ from pathlib import Path
 from ..ledger.errors import InvalidConfig
 from ..ledger.store.clock import host_name
 from ..ledger.store.store import Store
-from ..projections import VIEWS
+from ..projections import VIEWS, open_to_read
 from .base import setup
 from .config import LEDGER_VARIABLE, Config, find
 
@@ -42,7 +42,7 @@ def ledger_path(config: Config) -> Path:
 @contextlib.contextmanager
 def reading(config: Config) -> Generator[Store]:
     """The ledger, opened so that nothing can be written. It is never made."""
-    with Store.open(ledger_path(config), VIEWS, wall_ms=now_ms, create=False, read_only=True) as store:
+    with open_to_read(ledger_path(config), now_ms) as store:
         yield store
 
 

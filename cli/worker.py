@@ -82,7 +82,7 @@ async def _work(
     ends = None if seconds is None else time.monotonic() + seconds
     async with gateway:
         while True:
-            if until_idle and not any(_moves(row, mine) for row in await gateway.owed()):
+            if until_idle and not await _any_moves(gateway, mine):
                 ended = "idle"
                 break
             left = None if ends is None else ends - time.monotonic()
@@ -92,13 +92,16 @@ async def _work(
             if await _told(stop, _until(until_idle, left)):
                 ended = "signal"
                 break
-        owed = await gateway.owed()
+        owed = [row async for row in gateway.owed()]
     return ended, owed
 
 
-def _moves(row: Row, mine: set[tuple[str, str]]) -> bool:
-    """Whether it can go on without a person, another configuration or another gateway."""
-    return row.hold is None and (row.channel, row.account) in mine
+async def _any_moves(gateway: Gateway, mine: set[tuple[str, str]]) -> bool:
+    """Whether any can go on without a person, another configuration or another gateway."""
+    async for row in gateway.owed():
+        if row.hold is None and (row.channel, row.account) in mine:
+            return True
+    return False
 
 
 def _until(until_idle: bool, left: float | None) -> float | None:

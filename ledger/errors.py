@@ -5,7 +5,8 @@ LedgerError
 │   └── UnknownChannel        no channel of that name and account is configured
 ├── IdempotencyConflict       the key stands for other content
 ├── NotPossible               a decision that the intent's state does not allow
-├── NoSuchIntent              no intent with that id
+├── NoSuchIntent              no intent with that id, or none yet at that time
+├── InvalidQuery              a filter, value or position that no read can answer
 ├── HeldStream                (in `fold.py`) an event of the stream cannot be read; it is left alone
 ├── Unappendable              these events cannot be written down
 │   └── StreamHeld            their stream holds an event that cannot be read
@@ -60,7 +61,11 @@ class NotPossible(LedgerError):
 
 
 class NoSuchIntent(LedgerError):
-    """No intent with that id."""
+    """No intent with that id, or none yet at that time."""
+
+
+class InvalidQuery(LedgerError, ValueError):
+    """A filter, value or position that no read can answer."""
 
 
 class InvalidConfig(LedgerError):

@@ -14,27 +14,29 @@ from typing import Any, Self
 from ..adapters import calls
 from ..adapters.surface import Channel, opens
 from ..ledger import events as e
-from ..ledger.dossier import Dossier
 from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
-from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX, PAGE_ROWS
-from ..ledger.message import Message, Target
+from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX
+from ..ledger.message import Message
 from ..ledger.store.append import NEW, Append
-from ..ledger.store.clock import Clock, HostClock, host_name, new_id
+from ..ledger.store.clock import Clock, host_name, new_id
 from ..ledger.store.owner import Owner
 from ..ledger.store.store import Store
 from ..projections import VIEWS
 from ..projections.effects import Fn, Subscriber, When
-from ..projections.intents import Row, find, owners_in_flight
-from ..projections.receipts import by_platform_id
+from ..projections.intents import owners_in_flight
 from ..version import __version__
 from .direct import Direct
 from .dispatch import Dispatcher
 from .plan import Durable, Options, Planner
+from .reads import Reads
 from .send import Delivery, Sender, Sending
 
 
-class Gateway:
-    """Sends messages and owes them until they have arrived. Made by `msgledger.open`; use it with `async with`."""
+class Gateway(Reads):
+    """Sends messages and owes them until they have arrived; what may be asked of it stands in `Reads`.
+
+    Made by `msgledger.open`; use it with `async with`.
+    """
 
     def __init__(
         self,
@@ -46,15 +48,14 @@ class Gateway:
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
+        super().__init__(clock)
         self._path = path
         self._channels = _by_account(channels)
         self._durability: Durable = durability
         self._lock_wait_ms = int(lock_wait_s * 1000)
-        self._clock = clock if clock is not None else HostClock()
         self._chance = chance if chance is not None else random.Random()
         self._subscribers: list[Subscriber] = []
         self._wanted: list[tuple[str, When, Fn]] = []
-        self._store: Store | None = None
 
     # ---- life
 
@@ -130,6 +131,7 @@ class Gateway:
         store, self._store = self._store, None
         if store is None:
             return
+        self._end_followers()
         try:
             await self._dispatcher.stop()
             await self._direct.stop()
@@ -221,34 +223,6 @@ class Gateway:
         self._opened()
         return await self._sender.cancel(_intent(of), reason, f"gateway:{self.worker}")
 
-    # ---- reading
-
-    async def intent(self, id: str) -> Dossier:
-        """One intent with its content. Raises `NoSuchIntent`."""
-        self._opened()
-        return await self._dispatcher.attempts.reload(id)
-
-    async def intents(self, *, limit: int = PAGE_ROWS, target: Target | None = None, **filters: str) -> list[Row]:
-        """Rows of the view, newest first. Filters: status, channel, account, failure, hold, session (raw key).
-
-        `target`: what went to that conversation, its threads included.
-        """
-        store = self._opened()
-        if target is not None:
-            filters["place"] = store.pseudonyms.place(target)
-        if "session" in filters:
-            filters["session"] = store.pseudonyms.session(filters["session"])
-        return await store.read(find, filters, limit)
-
-    async def owed(self, limit: int = PAGE_ROWS) -> list[Row]:
-        """What is not at its end, oldest first."""
-        return await self._opened().read(find, {}, limit, True)
-
-    async def by_platform_id(self, channel: str, platform_id: str) -> list[str]:
-        """The intents that made, changed or deleted the message with that id, newest first."""
-        found = await self._opened().read(by_platform_id, channel, platform_id)
-        return list(dict.fromkeys(intent for intent, _, _ in found))
-
     # ---- effects
 
     async def on_sent(self, name: str, fn: Fn) -> None:
@@ -270,11 +244,6 @@ class Gateway:
         self._stops.append(store.on_foreign_commit(subscriber.notice))
         self._subscribers.append(subscriber)
         await subscriber.start()
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            raise NotPossible("the gateway is not open: use it with `async with msgledger.open(...)`")
-        return self._store
 
 
 def open(

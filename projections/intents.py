@@ -87,7 +87,7 @@ class IntentsView:
     """See `ledger.store.view.View`."""
 
     name = "intents"
-    version = 2
+    version = 3
     columns = tuple(name for name, _ in COLUMNS)
     key = ("id",)
     fixed = (
@@ -101,6 +101,14 @@ class IntentsView:
         "CREATE INDEX IF NOT EXISTS intents_lane ON intents(lane, position) WHERE holds_lane IS NOT NULL",
         "CREATE UNIQUE INDEX IF NOT EXISTS intents_in_flight ON intents(lane) WHERE status = 'sending'",
         "CREATE INDEX IF NOT EXISTS intents_held ON intents(due_at) WHERE hold IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS intents_place ON intents(place, position)",
+        "CREATE INDEX IF NOT EXISTS intents_account ON intents(channel, account, position)",
+        "CREATE INDEX IF NOT EXISTS intents_session ON intents(session, position) WHERE session IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS intents_failure ON intents(failure, position) WHERE failure IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS intents_seldom ON intents(status, position)"
+        " WHERE status = 'failed' OR status = 'cancelled' OR status = 'unknown_after_send'",
+        "CREATE INDEX IF NOT EXISTS intents_of ON intents(of, position) WHERE of IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS intents_inbound ON intents(inbound, position) WHERE inbound IS NOT NULL",
         f"CREATE VIEW IF NOT EXISTS obligations AS SELECT * FROM intents WHERE {OWED}",
     )
 
@@ -312,19 +320,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     updated_at: int
 
 
-FILTERS: Final = frozenset({"status", "channel", "account", "failure", "hold", "session", "place", "lane"})
 ALL_COLUMNS: Final = ", ".join(name for name, _ in COLUMNS)
-
-
-def find(cursor: Cursor, filters: dict[str, str], limit: int, owed: bool = False) -> list[Row]:
-    """Rows that equal every filter: newest first, or (`owed`) those not at their end, oldest first."""
-    unknown = set(filters) - FILTERS
-    if unknown:
-        raise ValueError(f"no filter {sorted(unknown)[0]!r}: there are {', '.join(sorted(FILTERS))}")
-    where = [f"{name} = ?" for name in filters] + ([OWED] if owed else [])
-    text = f"SELECT {ALL_COLUMNS} FROM intents" + (f" WHERE {' AND '.join(where)}" if where else "")
-    rows = cursor.execute(f"{text} ORDER BY position {'ASC' if owed else 'DESC'} LIMIT ?", (*filters.values(), limit))
-    return [Row(*row) for row in rows]
 
 
 def owners_in_flight(cursor: Cursor) -> list[str]:

@@ -1,6 +1,7 @@
 """The `receipts` view: one row for each part that a platform holds, found by its platform id.
 
-A message id is unique within a conversation only, so the key is (channel, account, place, platform id).
+A message id is unique within a conversation only, so the key is (platform id, channel, account, place, intent): the id
+first, since that is what people have in their hand.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from ..ledger.errors import InvalidQuery
 from ..ledger.fold import State
 from ..ledger.intent import IntentState
 from .intents import Cursor
 
-BY_PLATFORM_ID: Final = "SELECT intent, unit, part FROM receipts WHERE channel = ? AND platform_id = ?"
+FOUND_MAX: Final = 2_000
+"""So many messages may share a platform id before the conversation must be named."""
+BY_PLATFORM_ID: Final = "SELECT intent, position FROM receipts WHERE platform_id = ? AND channel = ?"
 
 
 class ReceiptsView:
     """See `ledger.store.view.View`."""
 
     name = "receipts"
-    version = 1
+    version = 2
     columns = (
         "channel",
         "account",
@@ -32,13 +36,13 @@ class ReceiptsView:
         "position",
         "accepted_at",
     )
-    key = ("channel", "account", "place", "platform_id", "intent")
+    key = ("platform_id", "channel", "account", "place", "intent")
     fixed = ("position",)
     ddl = (
         "CREATE TABLE IF NOT EXISTS receipts (channel TEXT NOT NULL, account TEXT NOT NULL, place TEXT NOT NULL,"
         " platform_id TEXT NOT NULL, intent TEXT NOT NULL, unit INTEGER NOT NULL, part INTEGER NOT NULL,"
         " kind TEXT NOT NULL, position INTEGER NOT NULL, accepted_at INTEGER,"
-        " PRIMARY KEY (channel, account, place, platform_id, intent)) STRICT, WITHOUT ROWID",
+        " PRIMARY KEY (platform_id, channel, account, place, intent)) STRICT, WITHOUT ROWID",
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
@@ -63,7 +67,19 @@ class ReceiptsView:
         ]
 
 
-def by_platform_id(cursor: Cursor, channel: str, platform_id: str) -> list[tuple[str, int, int]]:
-    """(intent, unit, part) of every message with that id, newest first. An edit shares the id of its object."""
-    found = cursor.execute(f"{BY_PLATFORM_ID} ORDER BY position DESC", (channel, platform_id))
-    return [(row[0], row[1], row[2]) for row in found]
+def by_platform_id(cursor: Cursor, channel: str, platform_id: str, place: str | None = None) -> list[str]:
+    """The intents with that id, newest first: an edit shares the id of its object, other conversations may have it too.
+
+    Raises `InvalidQuery` for an id of so many conversations that one must be named.
+    """
+    found: list[tuple[str, int]]
+    if place is not None:
+        found = cursor.execute(f"{BY_PLATFORM_ID} AND place = ?", (platform_id, channel, place)).fetchall()
+    else:
+        found = cursor.execute(f"{BY_PLATFORM_ID} LIMIT {FOUND_MAX + 1}", (platform_id, channel)).fetchall()
+    if place is None and len(found) > FOUND_MAX:
+        raise InvalidQuery(
+            f"platform id {platform_id!r} stands for more than {FOUND_MAX} messages of {channel!r}:"
+            " an id is unique in one conversation only, name it with target="
+        )
+    return list(dict.fromkeys(intent for intent, _ in sorted(found, key=lambda one: -one[1])))

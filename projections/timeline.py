@@ -59,7 +59,7 @@ def timeline(stream: str, history: Iterable[tuple[e.Event | Opaque, int, int]]) 
     for number, (event, _, recorded_at) in enumerate(history):
         at = recorded_at if isinstance(event, Opaque) else event.at
         times.append(at)
-        mark = Mark(number, at, *_said(event))
+        mark = Mark(number, at, *said(event))
         if intent is None:
             intent = Row("intent", at)
         match event:
@@ -100,7 +100,7 @@ def _receipt(row: Row | None, event: e.UnitAccepted | e.OutcomeReconciled, mark:
     return _with(Row("receipts", mark.at) if row is None else row, told)
 
 
-def _said(event: e.Event | Opaque) -> tuple[Kind, str]:
+def said(event: e.Event | Opaque) -> tuple[Kind, str]:
     """What the event says, in a few words."""
     match event:
         case Opaque():

@@ -73,7 +73,7 @@ def test_each_filter_picks_its_own(ledger: Path) -> None:
 def test_a_count_says_all_whatever_the_limit(ledger: Path) -> None:
     assert run("--ledger", ledger, "intents", "list", "-c", "--limit", "1").out == "4\n"
     assert run("--ledger", ledger, "intents", "list", "-c", "--owed", "--json").out == '{"count":3}\n'
-    assert "3 more; raise --limit" in run("--ledger", ledger, "intents", "list", "--limit", "1").err
+    assert "more: --before 13, or raise --limit" in run("--ledger", ledger, "intents", "list", "--limit", "1").err
     assert run("--ledger", ledger, "intents", "list", "--channel", "fax").err == "no intent matches\n"
 
 

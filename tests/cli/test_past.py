@@ -1,0 +1,127 @@
+"""Reading on the command line: page after page, every filter, and the past, in exact words for people and programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgledger.ledger.outcome import FailureClass
+
+from .kit import AT, Writer, intent_id, lines, run
+
+pytestmark = pytest.mark.usefixtures("noon")
+
+
+def listed(ledger: Path, *arguments: str) -> tuple[list[str], str]:
+    done = run("--ledger", ledger, "intents", "list", "-i", *arguments)
+    assert done.code == 0, done
+    return [id[6:8] for id in done.lines], done.err
+
+
+def test_page_after_page(ledger: Path) -> None:
+    """SC-67: the next page is named; the last one names none."""
+    assert listed(ledger, "--limit", "3") == (["04", "03", "02"], "more: --before 7, or raise --limit\n")
+    assert listed(ledger, "--limit", "3", "--before", "7") == (["01"], "")
+    assert listed(ledger, "--limit", "4") == (["04", "03", "02", "01"], "")
+    assert listed(ledger, "--owed", "--limit", "2") == (["02", "03"], "more: --after 10, or raise --limit\n")
+    assert listed(ledger, "--owed", "--limit", "2", "--after", "10") == (["04"], "")
+    rows = run("--ledger", ledger, "intents", "list", "--json", "--limit", "2").lines
+    assert [json.loads(row)["position"] for row in rows] == [13, 10]
+    assert run("--ledger", ledger, "intents", "list", "-c", "--before", "10", "--json").out == '{"count":2}\n'
+
+
+def test_several_values_of_a_filter(tmp_path: Path) -> None:
+    """SC-67: the filters that Python has, each any number of times."""
+    path = tmp_path / "l.db"
+    with Writer(path) as w:
+        w.sent(1, "1", target="a", session="s1")
+        w.sent(2, "2", target="b", session="s2", channel="fax")
+        w.sent(3, "3", target="c")
+        held = w.record(4, target="d")
+        w.start(held)
+        w.fail(held, FailureClass.AUTH)
+    assert listed(path, "--target", "a", "--target", "b")[0] == ["02", "01"]
+    assert listed(path, "--session", "s1", "--session", "s2")[0] == ["02", "01"]
+    assert listed(path, "--platform-id", "1", "--platform-id", "3")[0] == ["03", "01"]
+    assert listed(path, "--key", "key-2", "--key", "key-9")[0] == ["02"]
+    assert listed(path, "--hold", "config", "--failure", "auth")[0] == ["04"]
+    assert listed(path, "--of", intent_id(1))[0] == []
+    assert listed(path, "--channel", "qa", "--channel", "fax", "--status", "sent")[0] == ["03", "02", "01"]
+
+
+def test_one_intent_as_it_stood(ledger: Path) -> None:
+    """SC-67, OB-2: at a position, and at a time."""
+    shown = run("--ledger", ledger, "intents", "show", "0193a701", "--as-of", "4").lines
+    assert shown[0] == f"intent {intent_id(1)}  sending  (as of position 4)"
+    assert [line.split("  ")[0] for line in shown if line[:1].isdecimal()] == ["0", "1"]
+    assert "  accepted        not proven" in shown
+    at = run("--ledger", ledger, "intents", "show", "0193a701", "--as-of", "2026-03-01T00:00:02").lines
+    assert at[0] == f"intent {intent_id(1)}  sending  (as known at 2026-03-01 00:00:02.000Z)"
+    assert at[1:] == shown[1:]
+    found = json.loads(run("--ledger", ledger, "intents", "show", "0193a701", "--as-of", "5", "--json").out)
+    assert found["intent"]["status"] == "committing" and len(found["events"]) == 3
+    assert found["receipt"]["primary_platform_id"] == "1007"
+
+
+def test_the_picture_as_it_stood(ledger: Path) -> None:
+    drawn = run(
+        "--ledger",
+        ledger,
+        "intents",
+        "timeline",
+        "0193a702",
+        "--as-of",
+        "2026-03-01T00:00:04",
+        "--clock",
+        "happened",
+        env={"COLUMNS": "110"},
+    )
+    assert drawn.lines[:2] == [
+        f"intent {intent_id(2)}",
+        "sending (as it had happened by 2026-03-01 00:00:04.000Z), 1 attempt, 2 events in 1 s, from 2026-03-01",
+    ]
+    found = json.loads(run("--ledger", ledger, "intents", "timeline", "0193a702", "--as-of", "8", "--json").out)
+    assert (found["status"], [row["name"] for row in found["rows"]]) == ("sending", ["intent", "attempt 1"])
+
+
+def test_the_reason_as_it_stood(ledger: Path) -> None:
+    """R2, R9: the rules as they applied then; what only the present knows is not said."""
+    done = run("--ledger", ledger, "intents", "explain", "0193a703", "--as-of", "11")
+    assert done.out == lines(
+        [
+            f"intent {intent_id(3)}  sending",
+            "  why    attempt 1 is in flight; only what comes of it, or the loss of its owner, moves it on",
+            "      rule R2: doubt belongs to an attempt, and only what names that attempt removes it",
+            "      rule R9: right before each request the worker looks once more whether the attempt is still its own",
+            "      event 0 IntentRecorded at 2026-03-01 00:00:05.000Z",
+            "      event 1 AttemptStarted at 2026-03-01 00:00:06.000Z",
+            "  next   nothing until 2026-03-01 00:00:51.000Z, in 45 s: an attempt is in flight",
+            "  note   as of position 11: who was before it in its lane and which workers lived is not said",
+            "  note   the default terms are used, because channel qa/default is not configured here: "
+            "a gateway that knows the channel may do otherwise",
+        ]
+    )
+    found = json.loads(run("--ledger", ledger, "intents", "explain", "0193a703", "--as-of", "11", "--json").out)
+    assert (found["step"], found["at"], found["before"], found["unblock"]) == ("Wait", AT + 51_000, None, [])
+
+
+@pytest.mark.parametrize(
+    ("as_of", "line"),
+    [
+        ("2", f"intent {intent_id(1)} did not exist yet, as of position 2: it was recorded at position 3, 2026-03-01"),
+        (
+            "2026-03-01",
+            f"intent {intent_id(1)} did not exist yet, as known at 2026-03-01 00:00:00.000Z: it was recorded",
+        ),
+        ("900", "position 900 is beyond the ledger's head, 13"),
+        ("soon", "'soon' is no time: give 2h, 3d, today, yesterday, or ISO 8601"),
+        ("99999999999999999999", "--as-of: 99999999999999999999 is no position"),
+    ],
+)
+def test_a_past_that_was_not_is_said_so(ledger: Path, as_of: str, line: str) -> None:
+    """SC-67: exit 2, one line, nothing shown."""
+    for verb in ("show", "timeline", "explain"):
+        done = run("--ledger", ledger, "intents", verb, "0193a701", "--as-of", as_of)
+        assert (done.code, done.out) == (2, "")
+        assert line in done.err and len(done.err.splitlines()) == 1
