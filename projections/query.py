@@ -50,7 +50,7 @@ class Filters(TypedDict, total=False):
     of: Words
     """The intent that it edits, deletes or sends again."""
     key: Words
-    """The raw idempotency key."""
+    """The raw idempotency key; of an intent without one its id."""
     platform_id: Words
     since: Moment
     """Recorded then or later."""
@@ -129,7 +129,7 @@ def asked(
         hold=_words("hold", filters),
         inbound=_words("inbound", filters),
         of=_words("of", filters),
-        key=tuple(map(names.key, _words("key", filters))),
+        key=tuple(form for word in _words("key", filters) for form in (names.key(word), word)),
         platform_id=_words("platform_id", filters),
         owed=owed,
         since=None if since is None else moment_ms("since", since),

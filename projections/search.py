@@ -30,7 +30,7 @@ STRETCH_EVENTS: Final = 10_000
 ACCOUNTS_MAX: Final = 100
 """So many accounts of channels are merged in one step; where more match, the log is gone through."""
 
-COLUMNS_ASKED: Final = ("channel", "account", "place", "session", "failure", "hold", "inbound", "of", "key")
+COLUMNS_ASKED: Final = ("channel", "account", "place", "session", "failure", "hold", "inbound", "of")
 """Filters that are columns of the view. `status` is one too, written out because partial indexes ask for it."""
 INDEXED: Final = ("inbound", "of", "failure", "session", "place")
 """Columns with an index of their own in the order of positions, the one that most likely picks fewest first."""
@@ -172,7 +172,8 @@ def _sources(cursor: Cursor, query: Query) -> list[_Source]:
     """The lists that hold every intent that can match, the one that most likely is shortest first."""
     found: list[_Source] = []
     if query.key:
-        found.append(_Source(("key",), _terms("WHERE i.key = ?", query.key), ordered=False))
+        terms = _terms("WHERE i.key = ?", query.key) + _terms("WHERE i.id = ? AND i.key IS NULL", query.key)
+        found.append(_Source(("key",), terms, ordered=False))
     if query.platform_id:
         terms = _terms("WHERE i.platform_id = ?", query.platform_id)
         found.append(_Source(("platform_id",), terms, table="receipts", id="intent", ordered=False))
@@ -225,6 +226,8 @@ def _conditions(query: Query, answered: _Source | None) -> list[_Condition]:
         values: tuple[str, ...] = getattr(query, name)
         if values and (answered is None or name not in answered.answers):
             found.append(_Condition(f"i.{name} IN ({_marks(values)})", values))
+    if query.key:
+        found.append(_Condition(f"coalesce(i.key, i.id) IN ({_marks(query.key)})", query.key))
     if query.platform_id:
         found.append(_Condition(_HAS_RECEIPT.format(_marks(query.platform_id)), query.platform_id))
     statuses = query.statuses

@@ -54,6 +54,7 @@ def test_each_filter_picks_its_own(bench: Bench) -> None:
             assert await found(of=first.intent) == [edit.intent]
             assert await found(inbound="nothing-yet") == []
             assert await found(key="key-1") == [first.intent]
+            assert await found(key=[failed.key, held.key], status="failed") == [failed.intent]
             assert await found(platform_id="m1", channel="plat") == [edit.intent, first.intent]
             later = datetime.fromtimestamp(began / 1000, UTC) + timedelta(seconds=1)
             assert await found(since=later) == all_ids[:-1]
