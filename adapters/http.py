@@ -7,12 +7,12 @@ opinion, and it keeps credentials out of everything that is recorded, digested o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from ..ledger.errors import InvalidConfig, InvalidMessage
-from ..ledger.limits import ERROR_TEXT_MAX_CHARS
+from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_UP_REQUESTS_MAX
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import FailureClass, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from .checks import check_declared
@@ -75,10 +75,13 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class LooksUp(Protocol):
-    """What a channel that declares `reconcile` has: a read that shows nothing, and what its answer proves."""
+    """What a channel that declares `reconcile` has: reads that show nothing, and what their answers prove."""
 
     def look_up(self, unit: RenderedUnit, context: SendContext) -> Request: ...
-    def parse_look_up(self, unit: RenderedUnit, context: SendContext, answer: Answer) -> Verdict: ...
+
+    def parse_look_up(self, unit: RenderedUnit, context: SendContext, answers: Sequence[Answer]) -> Verdict | Request:
+        """What the answers so far prove, the newest last; or the next request, up to `LOOK_UP_REQUESTS_MAX` in all."""
+        ...
 
 
 @runtime_checkable
@@ -216,8 +219,17 @@ class HttpChannel:
     async def _reconcile(self, unit: RenderedUnit, context: SendContext) -> Verdict:
         adapter = self._adapter
         assert isinstance(adapter, LooksUp)
-        request = adapter.look_up(unit, context)
-        answer = await self._driver.send(request, adapter.authorize(request), deadline_s=context.deadline_s)
-        if isinstance(answer, Fault):
-            return Unresolved(answer.detail[:ERROR_TEXT_MAX_CHARS], evidence={"phase": answer.phase})
-        return adapter.parse_look_up(unit, context, answer)
+        ends = asyncio.get_running_loop().time() + context.deadline_s
+        answers: list[Answer] = []
+        found: Verdict | Request = adapter.look_up(unit, context)
+        while isinstance(found, Request):
+            if len(answers) == LOOK_UP_REQUESTS_MAX:
+                return Unresolved(f"{LOOK_UP_REQUESTS_MAX} requests did not tell", evidence={"pages": len(answers)})
+            left_s = ends - asyncio.get_running_loop().time()
+            answer = await self._driver.send(found, adapter.authorize(found), deadline_s=left_s)
+            if isinstance(answer, Fault):
+                evidence = {"phase": answer.phase, "pages": len(answers)}
+                return Unresolved(answer.detail[:ERROR_TEXT_MAX_CHARS], evidence=evidence)
+            answers.append(answer)
+            found = adapter.parse_look_up(unit, context, answers)
+        return found

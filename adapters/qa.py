@@ -6,7 +6,7 @@ capability can be overridden, so that a weaker platform is played by the same co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -59,7 +59,7 @@ class QaAdapter:
 
     look_up: Callable[[RenderedUnit, SendContext], Request]
     """There only where `reconcile` is declared."""
-    parse_look_up: Callable[[RenderedUnit, SendContext, Answer], Verdict]
+    parse_look_up: Callable[[RenderedUnit, SendContext, Sequence[Answer]], Verdict]
 
     def __init__(
         self,
@@ -217,7 +217,8 @@ class QaAdapter:
     def _look_up(self, unit: RenderedUnit, context: SendContext) -> Request:
         return Request("GET", "/v1/messages", (("key", context.provider_key),))
 
-    def _parse_look_up(self, unit: RenderedUnit, context: SendContext, answer: Answer) -> Verdict:
+    def _parse_look_up(self, unit: RenderedUnit, context: SendContext, answers: Sequence[Answer]) -> Verdict:
+        answer = answers[-1]
         body = answer.json() or {}
         messages = body.get("messages")
         evidence: dict[str, Any] = {"method": "by_key", "status": answer.status}

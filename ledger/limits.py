@@ -37,6 +37,8 @@ RETRY_AFTER_MAX_MS: Final = 24 * HOUR_MS
 CHECKS_MAX: Final = 5
 """How many look-ups an unknown outcome gets after its lease end."""
 CHECK_BACKOFF_MS: Final = (15 * SECOND_MS, 15 * MINUTE_MS, 2 * HOUR_MS, 8 * HOUR_MS, 14 * HOUR_MS)
+LOOK_UP_REQUESTS_MAX: Final = 12
+"""How many pages and other reads one look-up may take."""
 UNRESOLVED_HOLDS_AFTER_MS: Final = 60 * SECOND_MS
 """An unknown outcome that is not settled this long after its lease end is held, and its lane goes on."""
 PROBE_WAIT_MAX_MS: Final = 60 * SECOND_MS

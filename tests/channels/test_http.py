@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,9 @@ from msgledger.adapters.qa import QA, QaAdapter, qa_channel
 from msgledger.adapters.qa_platform import QaPlatform
 from msgledger.adapters.surface import Channel, FallsBack, Opens, Reconciles, Requests, SendContext
 from msgledger.ledger.errors import InvalidConfig, InvalidMessage, SurfaceMismatch
+from msgledger.ledger.limits import LOOK_UP_REQUESTS_MAX
 from msgledger.ledger.message import Message, RenderedUnit, Target
-from msgledger.ledger.outcome import Accepted, FailureClass, Proof, Rejected, Unknown, Unresolved
+from msgledger.ledger.outcome import Accepted, FailureClass, NotSent, Proof, Rejected, Unknown, Unresolved, Verdict
 
 from .conftest import TOKEN
 from .contract import accepted, context, deliver, opened, unique
@@ -86,6 +87,49 @@ def test_declaration_and_function_must_agree() -> None:
     half.capabilities = QA
     with pytest.raises(InvalidConfig, match="parse_look_up"):
         HttpChannel(half)
+
+
+class Reads(QaAdapter):
+    """Asks for so many pages, and says then that nothing is there."""
+
+    pages = 1
+    given: list[int]
+
+    def __init__(self, url: str, pages: int) -> None:
+        super().__init__(url, token=TOKEN)
+        self.pages, self.given = pages, []
+        self.parse_look_up = self._read
+
+    def _read(self, unit: RenderedUnit, told: SendContext, answers: Sequence[Answer]) -> Verdict | Request:
+        self.given.append(len(answers))
+        assert all(answer.status == 200 for answer in answers)
+        more = len(answers) < self.pages
+        return Request("GET", "/v1/messages", (("key", f"page-{len(answers)}"),)) if more else NotSent()
+
+
+@pytest.mark.parametrize("pages", [1, 3, LOOK_UP_REQUESTS_MAX])
+def test_a_look_up_of_several_requests(qa: QaPlatform, pages: int) -> None:
+    """UNK-3, UNK-4: the adapter gets all answers so far, the newest last, until it can tell."""
+    adapter = Reads(qa.url, pages)
+    channel = HttpChannel(adapter)
+    verdict = opened(channel, lambda _: channel.reconcile(UNIT, context(Target.group("qa", "nowhere"))))
+    assert verdict == NotSent()
+    assert adapter.given == list(range(1, pages + 1))
+
+
+def test_a_look_up_without_end(qa: QaPlatform) -> None:
+    """UNK-5: it has a bound in requests and in time, and what it did not come to is unresolved."""
+    told = context(Target.group("qa", "nowhere"))
+    adapter = Reads(qa.url, LOOK_UP_REQUESTS_MAX + 1)
+    channel = HttpChannel(adapter)
+    verdict = opened(channel, lambda _: channel.reconcile(UNIT, told))
+    assert verdict == Unresolved("12 requests did not tell", evidence={"pages": 12})
+    assert len(adapter.given) == LOOK_UP_REQUESTS_MAX
+
+    qa.script({"do": "slow", "delay_s": 0.3}, times=-1, method="GET")
+    late = opened(channel, lambda _: channel.reconcile(UNIT, msgspec.structs.replace(told, deadline_s=1.0)))
+    assert isinstance(late, Unresolved) and late.retryable
+    assert 1 <= late.evidence["pages"] < LOOK_UP_REQUESTS_MAX
 
 
 def test_another_surface_shows() -> None:

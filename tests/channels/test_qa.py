@@ -275,7 +275,7 @@ def test_only_a_200_of_a_look_up_proves_absence(status: int) -> None:
     """UNK-4: an error page that happens to look like an empty history is none."""
     adapter = QaAdapter("http://h")
     answer = Answer(status, {}, b'{"messages": [], "complete": true}')
-    verdict = adapter.parse_look_up(RenderedUnit(0), context(Target.group("qa", "p")), answer)
+    verdict = adapter.parse_look_up(RenderedUnit(0), context(Target.group("qa", "p")), [answer])
     assert isinstance(verdict, Unresolved)
 
 
