@@ -36,6 +36,7 @@ wheel: $(STAMP)  ## build, install beside a stranger's cli.py and adapters/, run
 
 counterparts: $(STAMP)  ## the real servers that some tests talk to, each in a venv of its own
 	$(BIN)/python tests/counterparts/synapse.py install
+	$(BIN)/python tests/counterparts/crabline.py install
 
 bench: $(STAMP)  ## messages a second beside the floor and a peer of the same run
 	$(BIN)/python -m bench

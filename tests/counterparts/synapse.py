@@ -80,7 +80,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A room, the bot that made it, and the truth about it."""
+    """A room, the bot that is in it, and the truth about it. `server`: or another one with the same methods."""
 
     server: Synapse
     bot: Login
@@ -101,17 +101,25 @@ class Room:
 class Synapse:
     """One homeserver over one folder. It may be killed and started again on the same data and the same port.
 
-    `messages_per_second` and `burst` limit what one user may send; by default they limit nothing.
+    `messages_per_second` and `burst` limit what one user may send; by default they limit nothing. `session_s`: how long
+    a token is good for.
     """
 
-    def __init__(self, folder: Path, *, messages_per_second: float = GENEROUS, burst: float = GENEROUS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        messages_per_second: float = GENEROUS,
+        burst: float = GENEROUS,
+        session_s: int | None = None,
+    ) -> None:
         self.folder = folder
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._secret = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         self._config = folder / "homeserver.json"
-        self._write_config(messages_per_second, burst)
+        self._write_config(messages_per_second, burst, session_s)
 
     # Its life.
 
@@ -187,7 +195,7 @@ class Synapse:
         return str(self._call("POST", path, body)["user_id"])
 
     def login(self, user_id: str, device_id: str, password: str = "password") -> Login:
-        """A new access token for this device; older tokens of the device stop to work."""
+        """One more access token for this device; Synapse lets older ones go on."""
         who = {"type": "m.id.user", "user": user_id}
         body = {"type": "m.login.password", "identifier": who, "password": password, "device_id": device_id}
         answer = self._call("POST", "/_matrix/client/v3/login", body)
@@ -202,6 +210,15 @@ class Synapse:
         return str(
             self._call("POST", "/_matrix/client/v3/createRoom", {"preset": "private_chat", **content}, login)["room_id"]
         )
+
+    def invite(self, login: Login, room: str, user_id: str) -> None:
+        self._call("POST", f"/_matrix/client/v3/rooms/{quote(room, safe='')}/invite", {"user_id": user_id}, login)
+
+    def join(self, login: Login, room: str) -> None:
+        self._call("POST", f"/_matrix/client/v3/rooms/{quote(room, safe='')}/join", {}, login)
+
+    def leave(self, login: Login, room: str) -> None:
+        self._call("POST", f"/_matrix/client/v3/rooms/{quote(room, safe='')}/leave", {}, login)
 
     def room(self, device_id: str = "BOT") -> Room:
         """A new room of a new bot, which is logged in on this device."""
@@ -243,7 +260,7 @@ class Synapse:
             with error:
                 raise CallFailed(f"{method} {path}", error.code, json.load(error)) from None
 
-    def _write_config(self, messages_per_second: float, burst: float) -> None:
+    def _write_config(self, messages_per_second: float, burst: float, session_s: int | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         generous = {"per_second": GENEROUS, "burst_count": GENEROUS}
         limits: dict[str, Any] = {
@@ -280,6 +297,7 @@ class Synapse:
             "federation_domain_whitelist": [],
             "presence": {"enabled": False},
             "user_directory": {"enabled": False},
+            **({} if session_s is None else {"session_lifetime": f"{session_s}s"}),
             **limits,
         }
         logging = {"version": 1, "handlers": {"console": {"class": "logging.StreamHandler"}}}
