@@ -101,6 +101,7 @@ class RenderContext(Value, frozen=True, gc=False):
     """UTC milliseconds."""
     intent: str
     random: bytes = b""
+    action: Literal["send", "edit", "delete"] = "send"
 
 
 class SendContext(msgspec.Struct, frozen=True, gc=False, kw_only=True):

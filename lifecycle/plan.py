@@ -98,7 +98,7 @@ class Planner:
         channel = self.channel(message)
         at = self.clock.wall_ms()
         stream = new_id(at)
-        batch = self._render(channel, message, RenderContext(at=at, intent=stream), action, of)
+        batch = self._render(channel, message, RenderContext(at=at, intent=stream, action=action), action, of)
         if options.on_unknown == "hold" and batch.marked:
             batch = replace(batch, marked=())  # no copy will ever go out
         elif options.on_unknown == "at_least_once" and action == "send":
