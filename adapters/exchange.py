@@ -78,6 +78,11 @@ class Answer:
             return None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
+    def clock_ahead_s(self) -> float | None:
+        """By how much the platform's clock is ahead of ours, to a second; None without a usable `Date`."""
+        date = _date(self.headers.get("date", ""))
+        return None if date is None or self.at is None else date - self.at
+
     def excerpt(self) -> str:
         """The start of the body, for an error's detail."""
         return self.body[: ERROR_TEXT_MAX_CHARS * 4].decode("utf-8", "replace")[:ERROR_TEXT_MAX_CHARS]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -178,14 +177,8 @@ class _Read:
 
     def _before(self, answer: Answer) -> int | None:
         """The homeserver's time before which an event is older than the first attempt; None where it cannot be told."""
-        date, began = answer.headers.get("date"), self.context.first_attempt_at
-        if date is None or began is None or answer.at is None:
-            return None
-        try:
-            ahead_ms = parsedate_to_datetime(date).timestamp() * 1000 - answer.at * 1000
-        except ValueError:
-            return None
-        return int(began + ahead_ms) - CLOCK_MARGIN_MS
+        began, ahead_s = self.context.first_attempt_at, answer.clock_ahead_s()
+        return None if began is None or ahead_s is None else int(began + ahead_s * 1000) - CLOCK_MARGIN_MS
 
 
 def _object(value: object) -> dict[str, Any]:

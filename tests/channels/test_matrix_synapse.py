@@ -7,11 +7,12 @@ What a room holds is asked of the homeserver itself (`Room`), past the channel a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgledger.adapters.matrix_events import CONTENT_MAX_BYTES, TEXT_MAX_BYTES
-from msgledger.adapters.surface import Channel
+from msgledger.adapters.surface import Channel, RenderContext
 from msgledger.ledger.errors import InvalidConfig, InvalidMessage
 from msgledger.ledger.message import Format, Message, RenderedUnit
 from msgledger.ledger.outcome import Cause, FailureClass, Proof, Rejected, Unknown
@@ -37,6 +38,15 @@ pytest_plugins = ("tests.counterparts.fixtures",)
 pytestmark = pytest.mark.synapse
 
 
+def most_that(fits: Callable[[int], bool]) -> int:
+    """The largest number that does, found by halving."""
+    least, most = 1, TEXT_MAX_BYTES
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle)
+    return least
+
+
 class TestSizes:
     """CAP-1, CH-5: the homeserver counts the whole event in bytes, and takes the longest that we render."""
 
@@ -54,19 +64,35 @@ class TestSizes:
     )
     def test_the_longest_edits_are_taken(self, room: Room, text: str, format: Format) -> None:
         """CAP-1: the longest that rendering lets through, found by halving, is accepted and shown."""
-        least, most = 1, TEXT_MAX_BYTES
-        while most - least > 1:
-            middle = (least + most) // 2
+
+        def fits(times: int) -> bool:
             try:
-                fits = edit_of(text * middle, format).format == format
+                return edit_of(text * times, format).format == format
             except InvalidMessage:
-                fits = False
-            least, most = (middle, most) if fits else (least, middle)
+                return False
+
+        least = most_that(fits)
         of = event_id(send(bot_of(room), room, "before"))
         told = context(place(room), action="edit", of_platform_id=of)
         unit = edit_of(text * least, format)
         event_id(opened(bot_of(room), lambda it: deliver(it, unit, told)))
         assert shown(room)[0].text == unit.text
+
+    def test_the_longest_html_is_taken(self, room: Room) -> None:
+        """CAP-1: one repetition more goes out as its plain text; nothing in between is refused."""
+        html = '<a href="https://example.org">"é🙂"</a> '
+
+        def rendered(times: int) -> Message:
+            return Message.text(html * times, to=place(room), format="html")
+
+        told = RenderContext(at=1, intent="i")
+        least = most_that(lambda times: bot_of(room).render(rendered(times), told).units[0].format == "html")
+        for times in (least, least + 1):
+            for outcome in sent(bot_of(room), rendered(times)):
+                event_id(outcome)
+        first, *rest = room.messages()
+        assert first["content"]["formatted_body"] == html * least
+        assert all("formatted_body" not in event["content"] for event in rest)
 
     def test_where_the_homeserver_ends(self, room: Room) -> None:
         """CAP-1: it refuses by the whole event: content within our measure is taken, and 5,000 bytes more are not."""
