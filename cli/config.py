@@ -81,6 +81,8 @@ class MatrixSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
     token: Secret
     device: str | None = None
     account: str | None = None
+    window_s: float | None = None
+    """How long the homeserver recognises a transaction id, where that is not Synapse's day."""
 
 
 class PythonSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python", tag_field="kind"):
@@ -135,7 +137,7 @@ class Config(msgspec.Struct, frozen=True):
                 more = {} if settings.deadline_s is None else {"deadline_s": settings.deadline_s}
                 return qa_channel(settings.url, token=token, name=name, account=settings.account, **more)
             case MatrixSettings():
-                from ..adapters.matrix import MatrixChannel
+                from ..adapters.matrix import WINDOW_S, MatrixChannel
 
                 token = settings.token.read(where, self.folder)
                 return MatrixChannel(
@@ -145,6 +147,7 @@ class Config(msgspec.Struct, frozen=True):
                     device_id=settings.device,
                     name=name,
                     account=settings.account,
+                    window_s=WINDOW_S if settings.window_s is None else settings.window_s,
                 )
             case PythonSettings():
                 return self._import(name, settings)

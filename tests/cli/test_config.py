@@ -103,6 +103,16 @@ def test_an_empty_credential_is_none(tmp_path: Path) -> None:
         Secret(file="empty").read("here", tmp_path)
 
 
+def test_a_homeserver_with_a_window_of_its_own(tmp_path: Path) -> None:
+    """R5, CH-5: what is written is what resends go by, and is said to come from a document."""
+    settings = 'kind = "matrix"\nurl = "http://127.0.0.1:1"\nuser = "@bot:example.org"\ntoken = { file = "token" }\n'
+    (tmp_path / "token").write_text("t")
+    path = written(tmp_path, f"[channels.day]\n{settings}[channels.short]\n{settings}window_s = 600\n")
+    done = run("--config", path, "channels")
+    assert "effectively once within 86400 s of the first attempt (txnId, proved)" in done.out
+    assert "effectively once within 600 s of the first attempt (txnId, documented)" in done.out
+
+
 def test_an_unknown_channel_is_refused_and_nothing_recorded(ledger: Path, tmp_path: Path) -> None:
     written(tmp_path, QA)
     before = events_in(ledger)
