@@ -2,6 +2,7 @@
 
 LedgerError
 ├── InvalidMessage            the message cannot be sent as it is; nothing was recorded
+│   ├── InvalidMedia          the file of an attachment cannot be taken as it is
 │   └── UnknownChannel        no channel of that name and account is configured
 ├── IdempotencyConflict       the key stands for other content
 ├── NotPossible               a decision that the intent's state does not allow
@@ -15,7 +16,8 @@ LedgerError
 ├── Conflict                  somebody else was first; decide again
 │   ├── StaleHead             the stream has another head than the one that was read
 │   ├── LaneBusy              an earlier message of the lane is not out of the way
-│   └── KeyTaken              the idempotency key has its intent already
+│   ├── KeyTaken              the idempotency key has its intent already
+│   └── MediaReleased         a copy of a file was removed before its message was recorded
 ├── StoreUnavailable          the ledger cannot be written or read now; nothing was done
 │   ├── StoreLocked           another process held the lock for too long
 │   ├── StoreFull             no space left
@@ -42,6 +44,10 @@ class LedgerError(Exception):
 
 class InvalidMessage(LedgerError):
     """The message cannot be sent as it is; nothing was recorded."""
+
+
+class InvalidMedia(InvalidMessage):
+    """The file of an attachment cannot be taken as it is; nothing was recorded, and nothing of it is left behind."""
 
 
 class UnknownChannel(InvalidMessage):
@@ -102,6 +108,10 @@ class KeyTaken(Conflict):
     def __init__(self, intent: str) -> None:
         super().__init__(f"the key already stands for intent {intent}")
         self.intent = intent
+
+
+class MediaReleased(Conflict):
+    """The copy of a file was removed, as nothing needed it, before the message that it is for was recorded."""
 
 
 class StoreUnavailable(LedgerError):

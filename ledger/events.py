@@ -12,7 +12,17 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .message import NO_ORIGIN, Atomicity, Message, Origin, ReceiptPart, RenderedBatch, RenderedUnit, UnitKind
+from .message import (
+    NO_ORIGIN,
+    Atomicity,
+    Attachment,
+    Message,
+    Origin,
+    ReceiptPart,
+    RenderedBatch,
+    RenderedUnit,
+    UnitKind,
+)
 from .outcome import Cause, FailureClass, Proof, Scope
 
 Action = Literal["send", "edit", "delete"]
@@ -40,6 +50,12 @@ class PlannedUnit(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     kind: UnitKind = "text"
     required: bool = True
+    media: str | None = None
+    """Keyed digest of the file that goes out with it."""
+    size: int | None = None
+    """Bytes of that file."""
+    kept: bool = True
+    """Whether a copy of the file is kept until the intent has ended."""
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -309,4 +325,12 @@ class WorkerStopped(Event, frozen=True, gc=False, kw_only=True):
 
 def planned(units: tuple[RenderedUnit, ...]) -> tuple[PlannedUnit, ...]:
     """The facts of rendered units."""
-    return tuple(PlannedUnit(unit.kind, unit.required) for unit in units)
+    return tuple(
+        PlannedUnit(unit.kind, unit.required) if unit.media is None else _with_media(unit, unit.media) for unit in units
+    )
+
+
+def _with_media(unit: RenderedUnit, media: Attachment) -> PlannedUnit:
+    """A link has no digest of ours, whatever its sender says of it."""
+    digest, size = (media.digest, media.size) if media.is_file else (None, None)
+    return PlannedUnit(unit.kind, unit.required, digest, size, media.may_copy)

@@ -16,7 +16,7 @@ from . import events as e
 from .outcome import FailureClass
 
 OPEN_ENDED: Final = 2**63 - 1
-"""`holds_lane` of an intent that holds its lane until it ends."""
+"""`holds_lane` and `needs_media` of an intent that holds its lane, or needs its files, until it ends."""
 
 
 class Status(StrEnum):
@@ -111,6 +111,8 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reopened: bool = False
     """A person said `not sent`: the next attempt goes out on that word."""
 
+    media: dict[str, int] = {}
+    """The files whose copies are kept for it, in any of its plans: keyed digest to bytes."""
     receipts: dict[int, Got] = {}
     gaps: tuple[int, ...] = ()
     """Units that are given up without failing the rest."""
@@ -171,6 +173,15 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def droppable(self, unit: int) -> bool:
         """A unit whose failure does not fail the batch."""
         return self.atomicity == "best_effort_parts" or not self.units[unit].required
+
+    def needs_media(self) -> int | None:
+        """Until when (UTC ms) the copies of its files are kept; None: it needs them no more.
+
+        A failed one may be sent again by a person until it is dismissed; of a discarded one a request may still land.
+        """
+        if not self.terminal or (self.status is Status.FAILED and not self.dismissed):
+            return OPEN_ENDED
+        return self.lease_ends_at if self.reason == "discarded" else None
 
     def holds_lane(self) -> int | None:
         """Until when (UTC ms) later messages of the lane wait for this one; None: it is out of the way."""

@@ -44,6 +44,7 @@ def record(stream: str, event: e.IntentRecorded, position: int, recorded_at: int
         atomicity=event.atomicity,
         at=event.at,
         due_at=event.at if event.not_before is None else event.not_before,
+        media=_media(event.units),
     )
 
 
@@ -251,11 +252,16 @@ def _planned(state: IntentState, event: e.BatchPlanned) -> IntentState:
         state,
         plan=event.plan,
         units=event.units,
+        media={**state.media, **_media(event.units)},
         atomicity=event.atomicity,
         gaps=(),
         refused=False,
         due_at=event.at,
     )
+
+
+def _media(units: tuple[e.PlannedUnit, ...]) -> dict[str, int]:
+    return {unit.media: unit.size or 0 for unit in units if unit.media is not None and unit.kept}
 
 
 def _committing(state: IntentState) -> IntentState:

@@ -20,6 +20,22 @@ REASON_MAX_CHARS: Final = 500
 ERROR_TEXT_MAX_CHARS: Final = 500
 """How much of a platform's error text or raw answer is kept."""
 
+# Files that go with messages.
+MEDIA_MAX_BYTES: Final = 100 * 1_048_576
+"""The largest file of one attachment; channels have smaller limits of their own."""
+MEDIA_NAME_MAX_BYTES: Final = 255
+MEDIA_PIECE_BYTES: Final = 1_048_576
+"""How much of a file is read at a time."""
+MEDIA_THREADS: Final = 4
+"""How many files of one gateway are copied, checked or removed at once."""
+MEDIA_GRACE_S: Final = 600.0
+"""How old a copy or a draft that no intent needs must be before a sweep removes it."""
+MEDIA_SWEEP_EVERY_S: Final = 600.0
+MEDIA_SWEEP_FILES: Final = 10_000
+"""The most files that one sweep looks at; the next one goes on behind them."""
+MEDIA_RELEASE_FILES: Final = 64
+"""The most files that one transaction lets go of."""
+
 # One attempt.
 DEADLINE_MS: Final = 30 * SECOND_MS
 """The hard deadline of one attempt, from its claim."""

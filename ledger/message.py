@@ -7,6 +7,8 @@ know no platform and make no decision.
 from __future__ import annotations
 
 from enum import StrEnum
+from mimetypes import guess_type
+from pathlib import PurePath
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -16,6 +18,7 @@ Direction = Literal["inbound", "outbound"]
 Format = Literal["plain", "markdown", "html"]
 UnitKind = Literal["text", "media", "voice", "card", "preview", "unknown"]
 Atomicity = Literal["all_or_retry_remaining", "best_effort_parts"]
+MediaKind = Literal["image", "audio", "video", "voice", "file"]
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -121,15 +124,66 @@ class Body(Value, frozen=True, gc=False):
 
 
 class Attachment(Value, frozen=True, gc=False):
-    """A file that goes with a message: by `url` where the channel takes one, else named in the text."""
+    """A file that goes with a message, from one source: `of_file`, `of_bytes`, or a `url`, which is passed on as it is.
+
+    Of a file of ours a copy is kept from before the message is recorded until it has ended, and that copy is sent. What
+    a channel cannot take along is named in the text.
+    """
 
     name: str
-    kind: Literal["image", "audio", "video", "file"] = "file"
+    kind: MediaKind = "file"
     url: str | None = None
     media_type: str | None = None
     size: int | None = None
     """Bytes."""
     digest: str | None = None
+    """Of a file of ours, once a copy of it is kept: its keyed digest, which the copy is found by."""
+    path: str | None = None
+    """Where the file is read from. Recorded only where it may not be copied."""
+    data: bytes | None = None
+    """The content itself. Never recorded."""
+    may_copy: bool = True
+    """False: no copy is kept, and the file is read from `path` when it is sent. Not for `required` messages."""
+
+    @classmethod
+    def of_file(
+        cls,
+        path: str | PurePath,
+        *,
+        name: str | None = None,
+        kind: MediaKind | None = None,
+        media_type: str | None = None,
+        may_copy: bool = True,
+    ) -> Attachment:
+        """The file at `path`, as it is when the message is handed over. Type and kind are guessed from its name."""
+        called = PurePath(path).name if name is None else name
+        type_ = media_type or _guessed(called) or _guessed(PurePath(path).name)
+        return cls(called, kind or _kind(type_), media_type=type_, path=str(path), may_copy=may_copy)
+
+    @classmethod
+    def of_bytes(
+        cls, name: str, data: bytes, *, kind: MediaKind | None = None, media_type: str | None = None
+    ) -> Attachment:
+        """Content that is in no file."""
+        type_ = media_type or _guessed(name)
+        return cls(name, kind or _kind(type_), media_type=type_, data=data)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file of ours, and not a link or a mere name."""
+        return self.url is None and not (self.path is None and self.data is None and self.digest is None)
+
+
+def _guessed(name: str) -> str | None:
+    return guess_type(name, strict=False)[0]
+
+
+def _kind(media_type: str | None) -> MediaKind:
+    match (media_type or "").partition("/")[0]:
+        case "image" | "audio" | "video" as kind:
+            return kind
+        case _:
+            return "file"
 
 
 class Message(Value, frozen=True, gc=False):

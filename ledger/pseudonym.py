@@ -8,7 +8,7 @@ its purpose and the length of each part inside: `("a", "bc")` and `("ab", "c")` 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, Protocol
 
 from .message import Target
 
@@ -28,6 +28,26 @@ def join(*parts: str | bytes | None) -> bytes:
 def _counted(part: str | bytes) -> bytes:
     raw = part.encode("utf-8") if isinstance(part, str) else part
     return b"%d:%b" % (len(raw), raw)
+
+
+class _Hash(Protocol):
+    def update(self, piece: bytes, /) -> None: ...
+    def digest(self) -> bytes: ...
+    def hexdigest(self) -> str: ...
+
+
+class Streamed:
+    """A keyed digest in the making: `update` with each piece, then `hexdigest` once, 64 hex digits."""
+
+    __slots__ = ("_inner", "_outer", "update")
+
+    def __init__(self, inner: _Hash, outer: _Hash) -> None:
+        self._inner, self._outer = inner, outer
+        self.update = inner.update
+
+    def hexdigest(self) -> str:
+        self._outer.update(self._inner.digest())
+        return self._outer.hexdigest()
 
 
 class Pseudonyms:
@@ -56,6 +76,12 @@ class Pseudonyms:
     def mac(self, purpose: str, *parts: str | bytes | None) -> str:
         """The full keyed digest of content, 64 hex digits."""
         return self._hmac(join(purpose, *parts))
+
+    def stream(self, purpose: str) -> Streamed:
+        """The full keyed digest of content that comes in pieces. A purpose is used here or in `mac`, never in both."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(join(purpose))
+        return Streamed(inner, outer)
 
     def _hmac(self, raw: bytes) -> str:
         """RFC 2104, with the key's two blocks hashed once: a third of the time of a new HMAC for each message."""

@@ -9,10 +9,11 @@ from ..ledger.errors import CannotOpen
 from ..ledger.store.rebuild import outdated
 from ..ledger.store.store import Store
 from .intents import IntentsView
+from .media import MediaView
 from .receipts import ReceiptsView
 from .workers import WorkersView
 
-VIEWS = (IntentsView(), ReceiptsView(), WorkersView())
+VIEWS = (IntentsView(), ReceiptsView(), MediaView(), WorkersView())
 """The views that every ledger keeps."""
 
 
