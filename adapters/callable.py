@@ -28,7 +28,8 @@ class CallableChannel:
 
     `Rejected` and `NotDispatched` may be raised too; anything else that is raised is `Unknown(raised)`. The function
     has `context.deadline_s` seconds and is cancelled then. `credential` and `config` are kept as keyed digests only:
-    another credential closes the deduplication window, another config wakes what auth or permission held.
+    another credential closes the deduplication window, another config wakes what auth or permission held. A channel
+    with `attachments="upload"` finds the file of a unit at `context.media`, and only reads it.
     Raises `InvalidConfig` where the declaration is wrong.
     """
 

@@ -38,6 +38,7 @@ def check_declared(name: str, capabilities: Capabilities, *, reconciles: bool) -
     windows = {
         "deadline_s": capabilities.deadline_s,
         "per_second": capabilities.per_second,
+        "media_max_bytes": capabilities.media_max_bytes,
         "idempotency.window_s": None if key is None else key.window_s,
         "reconcile.horizon_s": None if look is None else look.horizon_s,
         "edit.window_s": None if capabilities.edit is None else capabilities.edit.window_s,

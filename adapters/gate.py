@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..ledger.decide import backoff_ms
+from ..ledger.decide import RETRYABLE, UNREADABLE, backoff_ms
 from ..ledger.limits import IN_FLIGHT_MAX, PROBE_AFTER_FAILURES, PROBE_WAIT_MAX_MS
 from ..ledger.outcome import FailureClass, Outcome, Rejected
 from ..ledger.store.clock import Clock
@@ -83,8 +83,8 @@ class Gate:
             line.unreached = 0
             line.closed_until = 0
             return True if back else None
-        if outcome.failure is FailureClass.CANCELLED:
-            return None
+        if outcome.failure not in RETRYABLE or outcome.code == UNREADABLE:
+            return None  # what was stopped here says nothing of the platform
         now = self._clock.boot_ms()
         closed = now < line.closed_until
         line.unreached += not closed  # of those that were in flight together, one counts

@@ -7,6 +7,7 @@ It decides nothing, retries nothing and sleeps never; whether, when and how ofte
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
@@ -69,6 +70,8 @@ class Capabilities(Value, frozen=True, gc=False):
     delete: Change | None = None
     threads: bool = False
     attachments: Literal["none", "remote_url", "upload"] = "none"
+    media_max_bytes: int | None = None
+    """The largest file that the channel uploads; None: none that it knows of."""
     live: bool = False
     origin: Literal["native", "label", "registry"] = "registry"
     ack: Ack | None = None
@@ -123,6 +126,8 @@ class SendContext(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the platform holds of the units before this one."""
     first_attempt_at: int | None = None
     marked: bool = False
+    media: Path | None = None
+    """The file that goes out with this unit, checked right before; it is only read. None for a link or without one."""
     last_look: Callable[[], Awaitable[None]] | None = None
     """To be awaited once more after connecting, right before the bytes leave; it raises where the attempt is over."""
 

@@ -75,8 +75,9 @@ def mark(text: str, limit: TextLimit) -> str:
 def render_text(message: Message, capabilities: Capabilities, *, channel: str = "") -> RenderedBatch:
     """The batch of a message: its text, then its attachments. Raises `InvalidMessage` before anything is recorded.
 
-    Attachments: a media unit where the channel takes them, else a line that names file and link, behind the text or in
-    a unit of its own (CAP-2). Threads and replies are not rendered but sent; see `thread_of` for the downgrade (CAP-3).
+    Attachments: a media unit where the channel takes them, else a line that names file and link (never where a file
+    lies), behind the text or in a unit of its own (CAP-2). Threads and replies are not rendered but sent; see
+    `thread_of` for the downgrade (CAP-3).
     """
     limit = capabilities.text
     body = message.body if message.body is not None else Body("")
@@ -86,7 +87,10 @@ def render_text(message: Message, capabilities: Capabilities, *, channel: str = 
     notes = [note(file) for file in message.attachments if not _goes_along(file, capabilities)]
     texts = _texts(body.text, notes, limit, who)
     units = [RenderedUnit(index, "text", text, body.format) for index, text in enumerate(texts)]
-    units += [RenderedUnit(len(units) + index, "media", media=file) for index, file in enumerate(media)]
+    units += [
+        RenderedUnit(len(units) + index, "voice" if file.kind == "voice" else "media", media=file)
+        for index, file in enumerate(media)
+    ]
     if len(units) > UNITS_MAX:
         raise InvalidMessage(
             f"the message needs {len(units)} units on {who}, the most is {UNITS_MAX}: shorten it or send several"
@@ -109,7 +113,9 @@ def note(file: Attachment) -> str:
 
 
 def _goes_along(file: Attachment, capabilities: Capabilities) -> bool:
-    return capabilities.attachments == "upload" or (capabilities.attachments == "remote_url" and file.url is not None)
+    if capabilities.attachments == "upload" and file.is_file:
+        return True
+    return capabilities.attachments != "none" and file.url is not None
 
 
 def _check(text: str, message: Message, who: str) -> None:

@@ -22,6 +22,8 @@ HOLDS: Final = frozenset({FailureClass.AUTH, FailureClass.PERMISSION})
 """Rejections that only a change of configuration can mend."""
 SUPERSEDED: Final = "superseded"
 """The code of an attempt that the last look ended before anything left."""
+UNREADABLE: Final = "media_unreadable"
+"""The code of an attempt whose file could not be read here and now, which says nothing of the platform."""
 
 
 def backoff_ms(failures: int, chance: float) -> int:

@@ -33,8 +33,8 @@ MEDIA_GRACE_S: Final = 600.0
 MEDIA_SWEEP_EVERY_S: Final = 600.0
 MEDIA_SWEEP_FILES: Final = 10_000
 """The most files that one sweep looks at; the next one goes on behind them."""
-MEDIA_RELEASE_FILES: Final = 64
-"""The most files that one transaction lets go of."""
+MEDIA_RELEASE_WAIT_S: Final = 2.0
+"""How long removing a copy waits for messages that are about to be recorded; a sweep comes later."""
 
 # One attempt.
 DEADLINE_MS: Final = 30 * SECOND_MS

@@ -43,6 +43,7 @@ from ..ledger.store.clock import Clock
 from ..ledger.store.crash import crash_point
 from ..ledger.store.store import Store
 from ..projections.intents import head_of
+from .media import Media
 
 log = logging.getLogger("msgledger")
 
@@ -76,6 +77,7 @@ class Attempts:
         self.gate = gate
         self.clock_bound_ms = clock_bound_ms
         self.turned = turned
+        self.media = Media(store, clock)
         self._terms: dict[tuple[object, ...], Terms] = {}
 
     def terms(self, channel: Channel) -> Terms:
@@ -173,7 +175,7 @@ class Attempts:
             crash_point("before-deliver")
             copy = current.marks(unit)
             context = self.context(channel, dossier, unit, current.number, copy, left_ms / 1000, last_look)
-            outcome = await calls.deliver(channel, calls.outgoing(batch, unit, copy), context)
+            outcome = await self.media.deliver(channel, calls.outgoing(batch, unit, copy), context)
             crash_point("after-deliver")
         except Rejected as stopped:
             outcome = stopped
@@ -221,9 +223,7 @@ class Attempts:
         if isinstance(outcome, Accepted) and outcome.parts:
             details = {**details, unit: outcome.parts}
         batch = plan.content.batch if plan is not None and plan.content is not None else dossier.batch
-        sent_at = dossier.sent_at
-        if isinstance(outcome, Accepted) and sent_at is None:
-            sent_at = outcome.sent_at
+        sent_at = dossier.sent_at or (outcome.sent_at if isinstance(outcome, Accepted) else None)
         return replace(dossier, state=changed, details=details, batch=batch, sent_at=sent_at)
 
     def event(

@@ -81,7 +81,8 @@ class Direct:
             assert dossier.batch is not None
             context = attempts.context(channel, dossier, unit, 1, False)
             began = clock.boot_ms()
-            outcome: Outcome = await calls.deliver(channel, calls.outgoing(dossier.batch, unit, False), context)
+            outgoing = calls.outgoing(dossier.batch, unit, False)
+            outcome: Outcome = await attempts.media.deliver(channel, outgoing, context)
             event = attempts.event(dossier.state, channel, 1, unit, outcome, clock.boot_ms() - began)
             dossier = happened(dossier, event)
             if isinstance(outcome, Accepted) and outcome.parts:

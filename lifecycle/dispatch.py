@@ -365,6 +365,8 @@ class Dispatcher:
             log.info("intent %s is %s", state.id, state.status.value)
         if not state.terminal:
             self._said[state.id] = state.status
+        elif state.media:
+            self.attempts.media.release(state.media)
         if not state.terminal and state.status is not Status.SENDING:
             self._unsettled.add(state.id)
             if state.id not in self.busy:

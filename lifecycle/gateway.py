@@ -111,6 +111,7 @@ class Gateway(Reads):
         for name, when, fn in self._wanted:
             await self._subscribe(store, name, when, fn)
         self._dispatcher.start()
+        self._dispatcher.attempts.media.start()
 
     async def _append_started(self, store: Store) -> None:
         started = e.WorkerStarted(
@@ -135,6 +136,7 @@ class Gateway(Reads):
         try:
             await self._dispatcher.stop()
             await self._direct.stop()
+            await self._dispatcher.attempts.media.close()
             for subscriber in self._subscribers:
                 await subscriber.stop()
             for channel in self._channels.values():
@@ -179,8 +181,10 @@ class Gateway(Reads):
         whether the first arrived. `ordered=False` takes the message out of its conversation's order. `not_before` is
         UTC milliseconds.
 
-        Raises `InvalidMessage` with nothing recorded, `IdempotencyConflict`, a `StoreUnavailable` with nothing sent,
-        and `WriteUncertain` where only asking again with the same key can tell.
+        Files of the message are copied before it is recorded, and the copies are sent (docs/media.md).
+
+        Raises `InvalidMessage` (for a file `InvalidMedia`) with nothing recorded, `IdempotencyConflict`, a
+        `StoreUnavailable` with nothing sent, and `WriteUncertain` where only asking again with the same key can tell.
         """
         options = Options(
             key=key,

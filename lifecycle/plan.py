@@ -15,7 +15,7 @@ from ..ledger import events as e
 from ..ledger import life
 from ..ledger.codec import as_json, to_json
 from ..ledger.dossier import Dossier, contents, receipt_of
-from ..ledger.errors import InvalidMessage, UnknownChannel
+from ..ledger.errors import InvalidMedia, InvalidMessage, UnknownChannel
 from ..ledger.limits import (
     AGE_BROADCAST_MS,
     AGE_FOLLOWUP_MS,
@@ -103,7 +103,7 @@ class Planner:
             batch = replace(batch, marked=())  # no copy will ever go out
         elif options.on_unknown == "at_least_once" and action == "send":
             _copyable(batch, channel.name)
-        key, given = self._key(options, stream)
+        key, given = self.key(options, stream)
         pseudonyms = self.pseudonyms
         relation = message.relation
         lane, place = self._where(channel.account, message.target)
@@ -199,7 +199,7 @@ class Planner:
             raise InvalidMessage(f"the new text becomes {len(units)} messages, an edit changes one: shorten it")
         return batch
 
-    def _key(self, options: Options, stream: str) -> tuple[str, bool]:
+    def key(self, options: Options, stream: str) -> tuple[str, bool]:
         """A derived key never swallows a message: without a source it is fresh."""
         if options.key is not None:
             if not options.key or len(options.key.encode("utf-8", "replace")) > KEY_MAX_BYTES:
@@ -209,14 +209,19 @@ class Planner:
             return stream, False
         if options.producer is None or options.run is None:
             raise InvalidMessage("producer and run go together: one of them alone names no piece of work")
+        ordinal = self.numbered(options).ordinal
+        return join("run", options.producer, options.run, str(ordinal)).decode(), False
+
+    def numbered(self, options: Options) -> Options:
+        """With its place in the run said, where it has one: it is taken, whatever becomes of the message."""
+        if options.producer is None or options.run is None or options.ordinal is not None:
+            return options
         source = (options.producer, options.run)
-        ordinal = options.ordinal
-        if ordinal is None:
-            ordinal = self._ordinals.pop(source, 0)
-            self._ordinals[source] = ordinal + 1
-            while len(self._ordinals) > RUNS_REMEMBERED:
-                self._ordinals.popitem(last=False)
-        return join("run", *source, str(ordinal)).decode(), False
+        ordinal = self._ordinals.pop(source, 0)
+        self._ordinals[source] = ordinal + 1
+        while len(self._ordinals) > RUNS_REMEMBERED:
+            self._ordinals.popitem(last=False)
+        return replace(options, ordinal=ordinal)
 
     def _policy(self, message: Message, options: Options, at: int) -> e.Policy:
         age_ms = MAX_AGE_MS[type(message.relation).__name__.lower()]
@@ -266,6 +271,9 @@ def _readable(message: Message, options: Options) -> bytes:
         raise InvalidMessage(
             f"the text has {len(body.text)} characters, the most is {TEXT_MAX_BYTES} bytes: attach it as a file"
         )
+    for file in message.attachments:
+        if file.data is not None or (file.path is not None and file.may_copy):
+            raise InvalidMedia(f"no copy was made of {file.name[:80]!r}: what is recorded names no path and no content")
     try:
         as_json((options.key, options.producer, options.run, options.session, options.traceparent, options.hooks))
         return to_json(message) if options.key is not None else as_json(message)

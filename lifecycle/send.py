@@ -22,8 +22,11 @@ from ..ledger.dossier import Dossier
 from ..ledger.errors import (
     Conflict,
     IdempotencyConflict,
+    InvalidMedia,
+    InvalidMessage,
     KeyTaken,
     LedgerError,
+    MediaReleased,
     NotPossible,
     StoreClosed,
     StoreUnavailable,
@@ -34,13 +37,14 @@ from ..ledger.limits import WAIT_MAX_S
 from ..ledger.message import Message, Receipt, RenderedBatch
 from ..ledger.outcome import FailureClass
 from ..ledger.steps import Start
-from ..ledger.store.append import NEW, Append, Appended
+from ..ledger.store.append import NEW, Append, Appended, Guard
 from ..ledger.store.apply import apply
 from ..ledger.store.crash import crash_point
 from ..projections.intents import KeyFree, LaneFree, by_key
 from ..projections.waiting import Settled, Waiter, at_rest, settled
 from .direct import Direct
 from .dispatch import Dispatcher
+from .media import Taken
 from .plan import Options, Planned, Planner
 
 log = logging.getLogger("msgledger")
@@ -94,18 +98,38 @@ class Sender:
         self.dispatcher = dispatcher
         self.direct = direct
         self.store = dispatcher.store
+        self.media = dispatcher.attempts.media
         self.clock = dispatcher.clock
 
     # ---- the short form
 
     async def send(self, message: Message, options: Options) -> Delivery:
         """See `Gateway.send`."""
+        if not message.attachments:
+            return await self._send(message, options)
+        options = self.planner.numbered(options)
+        try:
+            return await self._send_files(message, options)
+        except MediaReleased:  # another process let go of an equal copy right before the record
+            return await self._send_files(message, options)
+
+    async def _send_files(self, message: Message, options: Options) -> Delivery:
+        try:
+            async with self.media.taken(message, self.planner.channel(message), options.durability) as files:
+                return await self._send(files.message, options, files)
+        except InvalidMedia as error:
+            key, _ = self.planner.key(options, "")
+            return await self._send(await self.media.as_recorded(message, key, error), options)
+
+    async def _send(self, message: Message, options: Options, files: Taken | None = None) -> Delivery:
         planned = self.planner.plan(message, options)
         if options.durability == "disabled":
             return self._delivery(planned.key, await self.direct.send(planned), durable=False)
-        return await self.submit(planned, options, fall_back=options.durability == "best_effort")
+        return await self.submit(planned, options, fall_back=options.durability == "best_effort", files=files)
 
-    async def submit(self, planned: Planned, options: Options, *, fall_back: bool = False) -> Delivery:
+    async def submit(
+        self, planned: Planned, options: Options, *, fall_back: bool = False, files: Taken | None = None
+    ) -> Delivery:
         """Record it, with the first claim where that is possible, and wait as the caller asked.
 
         `fall_back`: where it could not be recorded, and for no other reason, it goes out without the ledger.
@@ -115,6 +139,8 @@ class Sender:
         record: Record | None = None
         try:
             record = self._record(planned, waiter, options.wait)
+            if files is not None:
+                record.add_done_callback(files.let_go)
             timeout_s = options.timeout_s
             if timeout_s is None:
                 timeout_s = planned.channel.capabilities.deadline_s
@@ -134,8 +160,10 @@ class Sender:
         """Hand the record to the store, and adopt what comes back, also when the caller has gone."""
         event, dossier, channel = planned.event, planned.dossier, planned.channel
         state = dossier.state
-        unused = None if planned.fresh else KeyFree(state.key, planned.key)
-        items = [Append(state.id, (event,), expected=NEW, guard=unused)]
+        guard: Guard | None = None if planned.fresh else KeyFree(state.key, planned.key)
+        if state.media:
+            guard = self.media.guard(state, guard)
+        items = [Append(state.id, (event,), expected=NEW, guard=guard)]
         if event.not_before is None and self.dispatcher.may_claim(channel, state.lane):
             claim = self.dispatcher.attempts.claim(dossier, channel, Start("first"))
             items.append(Append(state.id, (claim,), expected=0, guard=LaneFree(state.lane, event.at)))
@@ -267,6 +295,8 @@ class Sender:
             raise NotPossible(f"intent {of} is {state.status.value} without a receipt: {way}")
         if message is None:
             message = replace(dossier.message, body=None, attachments=())
+        if action == "edit" and any(file.is_file for file in message.attachments):
+            raise InvalidMessage("an edit changes the text: send the file as a message of its own")
         message = replace(message, target=dossier.message.target, account=state.account)
         channel = self.planner.channel(message)
         able = channel.capabilities.edit if action == "edit" else channel.capabilities.delete
@@ -283,6 +313,7 @@ class Sender:
         self.dispatcher.wake()
         dossier = await self.dispatcher.attempts.reload(stream)
         self.dispatcher.waiters.tell(dossier, self.clock.wall_ms())
+        self.media.release(dossier.state.media)
         return self._delivery(dossier.key or stream, settled(dossier))
 
     # ---- the transaction held open
@@ -294,8 +325,9 @@ class Sender:
         """
         deadline_ms = int(self.planner.channel(message).capabilities.deadline_s * 1000)
         reserved = replace(options, not_before=self.clock.wall_ms() + deadline_ms, wait=False)
-        planned = self.planner.plan(message, reserved)
-        begun = await self.submit(planned, reserved)
+        async with self.media.taken(message, self.planner.channel(message), options.durability) as files:
+            planned = self.planner.plan(files.message, reserved)
+            begun = await self.submit(planned, reserved, files=files)
         transaction = Sending(self, planned, begun, options)
         try:
             yield transaction

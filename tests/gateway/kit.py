@@ -221,6 +221,7 @@ def private(content: dict[str, Any]) -> set[str]:
     found += [target.get(name) for name in ("id", "label", "space", "parent", "thread")]
     found += [relation.get(name) for name in ("reply_to", "thread", "quote", "session")]
     found += [unit.get("text") for unit in units]
+    found += [file.get(name) for file in message.get("attachments") or () for name in ("name", "path", "url")]
     key = content.get("key")
     if key is not None and "-7" not in key:  # a fresh key is the intent's own id
         found.append(key)
