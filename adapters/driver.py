@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ..ledger.errors import InvalidConfig
 from ..ledger.limits import IN_FLIGHT_MAX
 from ..ledger.outcome import Cause
 from ..version import __version__
-from .exchange import Answer, Fault, Request
+from .exchange import Answer, Fault, File, Request
 
 if TYPE_CHECKING:
     import httpx2
 
 ANSWER_MAX_BYTES: Final = 1_048_576
 """The longest answer body that is read; a longer one counts as not understood."""
+PIECE_BYTES: Final = 262_144
+"""How much of a file is read at a time."""
 KEEPALIVE_S: Final = 5.0
 """How long an idle connection is kept for the next request."""
 RESERVE_PART: Final = 0.05
@@ -116,29 +118,39 @@ class Driver:
         deadline_s -= min(deadline_s * RESERVE_PART, RESERVE_MAX_S)
         client = self._client()
         progress = _Progress(last_look, time.monotonic(), connected=look_always)
+        file = None
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._exchange(client, request, credentials, deadline_s, progress)
+                file = None if request.file is None else await asyncio.to_thread(_opened, request.file)
+                return await self._exchange(client, request, file, credentials, deadline_s, progress)
         except Exception as error:
             if progress.stopped is not None:
                 raise progress.stopped from None
             return progress.fault(_cause(error), _detail(error, deadline_s))
         finally:
+            if file is not None:
+                file.close()
             await progress.drop_raw()
 
     async def _exchange(
         self,
         client: httpx2.AsyncClient,
         request: Request,
+        file: BinaryIO | None,
         credentials: Mapping[str, str],
         deadline_s: float,
         progress: _Progress,
     ) -> Answer | Fault:
+        headers = [*request.headers, *credentials.items()]
+        content: bytes | AsyncIterator[bytes] | None = request.body or None
+        if file is not None and request.file is not None:
+            headers.append(("content-length", str(request.file.length)))
+            content = _streamed(file, request.file.length)
         made = client.build_request(
             request.method,
             self._base_url + request.target,
-            headers=[*request.headers, *credentials.items()],
-            content=request.body or None,
+            headers=headers,
+            content=content,
             timeout=deadline_s,
             extensions={"trace": progress.trace},
         )
@@ -150,8 +162,8 @@ class Driver:
                 body += chunk
                 if len(body) > ANSWER_MAX_BYTES:
                     return progress.fault(Cause.MALFORMED, f"the answer is longer than {ANSWER_MAX_BYTES} bytes")
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status_code, headers, bytes(body), time.time())
+            named = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status_code, named, bytes(body), time.time())
         finally:
             await response.aclose()
 
@@ -174,6 +186,21 @@ class Driver:
                 trust_env=False,
             )
         return self._made
+
+
+def _opened(file: File) -> BinaryIO:
+    """Raises `OSError` before anything has left."""
+    if file.path is None:
+        raise FileNotFoundError("the request has no file to send")
+    return file.path.open("rb", buffering=0)
+
+
+async def _streamed(file: BinaryIO, length: int) -> AsyncGenerator[bytes]:
+    """So many bytes of the file and no more, read off the loop; fewer fail the request, as its length was told."""
+    left = length
+    while left and (piece := await asyncio.to_thread(file.read, min(left, PIECE_BYTES))):
+        left -= len(piece)
+        yield piece
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 from urllib.parse import urlencode
 
@@ -24,6 +25,15 @@ Phase = Literal["not_dispatched", "dispatched", "response_partial"]
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file as the body of a request: the driver streams `length` bytes. `path` is None where nothing goes out."""
+
+    digest: str
+    length: int
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What is asked of the platform, without credentials. `path` starts with `/` and is percent-encoded already."""
 
@@ -32,6 +42,8 @@ class Request:
     query: Pairs = ()
     headers: Pairs = ()
     body: bytes = b""
+    file: File | None = None
+    """In place of `body`."""
 
     def __post_init__(self) -> None:
         for text in (self.method, self.path, *(part for pair in self.headers for part in pair)):
@@ -46,12 +58,16 @@ class Request:
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def to_bytes(self, base_url: str = "") -> bytes:
-        """The request as it would go out, credentials left away: equal bytes are the same request."""
+        """The request as it would go out, credentials left away: equal bytes are the same request.
+
+        A file stands there with its keyed digest, not with its content or the place where it lies.
+        """
         lines = [
             f"{self.method} {base_url}{self.target}",
             *(f"{name.lower()}: {value}" for name, value in self.headers),
         ]
-        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + self.body
+        body = self.body if self.file is None else f"file {self.file.digest} {self.file.length}".encode("ascii")
+        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
 
     @classmethod
     def of_json(cls, method: str, path: str, body: Any, *, query: Pairs = (), headers: Pairs = ()) -> Request:

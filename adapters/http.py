@@ -15,15 +15,17 @@ from ..ledger.errors import InvalidConfig, InvalidMessage
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_UP_REQUESTS_MAX
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import FailureClass, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
+from ..ledger.store.crash import crash_point
 from .checks import check_declared
 from .driver import Driver
-from .exchange import Answer, Fault, Request, nothing_visible, retry_after_s, without_class
+from .exchange import Answer, Fault, File, Request, nothing_visible, retry_after_s, without_class
 from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext
 
 __all__ = [
     "Adapter",
     "Answer",
     "Fault",
+    "File",
     "HttpChannel",
     "LooksUp",
     "Prepares",
@@ -86,7 +88,11 @@ class LooksUp(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A step that shows nothing and may be repeated: an upload, or opening a direct chat."""
+    """A step that shows nothing and may be repeated: an upload, or opening a direct chat.
+
+    `build` is also asked for a unit that was not prepared, for the digest of its request: what a step gives anew each
+    time, such as the address of an upload, is no part of that.
+    """
 
     def prepare(self, unit: RenderedUnit, context: SendContext) -> Request | None: ...
 
@@ -214,6 +220,7 @@ class HttpChannel:
         answer = await self._driver.send(step, self._adapter.authorize(step), deadline_s=context.deadline_s)
         if isinstance(answer, Fault):
             return answer.outcome()
+        crash_point("after-prepare")
         return adapter.prepared(unit, context, answer)
 
     async def _reconcile(self, unit: RenderedUnit, context: SendContext) -> Verdict:

@@ -29,10 +29,10 @@ from ..ledger.outcome import (
     Verdict,
 )
 from ..version import __version__
-from .exchange import Answer, Request, retry_after_s, without_class
+from .exchange import Answer, File, Request, retry_after_s, without_class
 from .http import HttpChannel
 from .surface import Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
-from .text import marked, render_text, split, with_text
+from .text import marked, note, render_text, split, with_text
 
 QA: Final = Capabilities(
     text=TextLimit(2000, "codepoints", chunking=True),
@@ -41,12 +41,15 @@ QA: Final = Capabilities(
     edit=Change(),
     delete=Change(),
     threads=True,
-    attachments="remote_url",
+    attachments="upload",
+    media_max_bytes=64 * 1_048_576,
     origin="registry",
     settle_s=0.0,
 )
 """What the platform can do as it comes; `settle_s` is 0 because it runs on the same host."""
 DUPLICATE: Final = "duplicate_key"
+MEDIA_REFUSED: Final = ("media_unsupported", "media_too_large")
+"""Codes with which the platform refuses a file; a plan without files is another way."""
 _BARE_STATUS: Final = {401: FailureClass.AUTH, 429: FailureClass.RATE_LIMIT}
 """Statuses that say enough without a body."""
 
@@ -119,7 +122,29 @@ class QaAdapter:
             body["reply_to"] = context.reply_to
         if unit.media is not None:
             body["media"] = {"name": unit.media.name, "url": unit.media.url, "kind": unit.media.kind}
+            if unit.media.is_file:
+                body["media"]["upload"] = payload.get("upload", f"digest:{unit.media.digest}")
         return Request.of_json("POST", "/v1/messages", body)
+
+    def prepare(self, unit: RenderedUnit, context: SendContext) -> Request | None:
+        """The upload of a file. Each time the platform gives it another id."""
+        media = unit.media
+        if media is None or not media.is_file or context.action != "send":
+            return None
+        headers = (("content-type", media.media_type or "application/octet-stream"),)
+        file = File(media.digest or "", media.size or 0, context.media)
+        return Request("POST", "/v1/media", (("name", media.name),), headers, file=file)
+
+    def prepared(self, unit: RenderedUnit, context: SendContext, answer: Answer) -> RenderedUnit | Rejected | Unknown:
+        body = answer.json() or {}
+        upload = body.get("upload")
+        if answer.status == 200 and isinstance(upload, str):
+            return msgspec.structs.replace(unit, payload={**(unit.payload or {}), "upload": upload})
+        error = body.get("error")
+        if not isinstance(error, dict):
+            return without_class(answer)
+        outcome = self._refused(unit, context, msgspec.convert(error, dict[str, Any]), answer, None)
+        return outcome if isinstance(outcome, Rejected | Unknown) else without_class(answer)
 
     def parse(self, unit: RenderedUnit, context: SendContext, request: Request, answer: Answer) -> Outcome:
         request_id = answer.headers.get("x-request-id")
@@ -142,7 +167,8 @@ class QaAdapter:
         context: RenderContext,
         code: str | None = None,
     ) -> RenderedBatch | None:
-        """Plain for a refused format, smaller pieces for a text that was too long, no reply for a gone target.
+        """Plain for a refused format, smaller pieces for a text that was too long, no reply for a gone target, the
+        names of files that the platform does not take.
 
         Without a code it takes the plain form of a formatted batch, and nothing else.
         """
@@ -158,6 +184,8 @@ class QaAdapter:
             if len(pieces) == len(units):
                 return None
             units = [msgspec.structs.replace(unit, index=index) for index, unit in enumerate(pieces)]
+        elif code in MEDIA_REFUSED:
+            units = [RenderedUnit(u.index, text=note(u.media)) if u.media is not None else u for u in units]
         elif code == "reply_target_gone":
             units[0] = msgspec.structs.replace(units[0], payload={**(units[0].payload or {}), "no_reply": True})
         else:

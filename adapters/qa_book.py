@@ -29,6 +29,8 @@ SETTINGS: Final[Fields] = {
 """`on_duplicate`: first_id | conflict_with_id | conflict | accept_again. `ids`: int | uuid | none. `complete`: whether
 a look-up says that it saw everything."""
 WRITES: Final = ("POST", "PATCH", "DELETE")
+UPLOAD: Final = "UPLOAD"
+"""What a rule names to be about uploads: `{"match": {"method": "UPLOAD"}}`."""
 ACTION_OF: Final = {"POST": "send", "PATCH": "edit", "DELETE": "delete"}
 REQUESTS_MAX: Final = 100_000
 FAULTS: Final[dict[str, Fields]] = {
@@ -57,6 +59,7 @@ class Book:
         self._lock = threading.Lock()
         self._lines: list[Fields] = []
         self._keys: dict[tuple[str, str], Fields] = {}
+        self._uploads: dict[str, Fields] = {}
         self._rules: list[Fields] = []
         self._settings = dict(SETTINGS)
         self._faults = faults or {}
@@ -84,11 +87,21 @@ class Book:
             entry |= {
                 name: fields.get(name) for name in ("place", "thread", "text", "format", "kind", "media", "reply_to")
             }
+            entry["media"] = self._media(entry["media"])
             entry |= {"key": known, "label_only": fields.get("key") is None, "duplicate_of": _first_id(earlier)}
             self._check(action, entry)
             self._write(entry)
             self._add(entry)
             return entry, False
+
+    def upload(self, name: str, kind: str, sha256: str, size: int) -> Fields:
+        """Take in a file. It shows nothing yet, and the same file again gets another id."""
+        with self._lock:
+            entry: Fields = {"action": "upload", "time": time.time(), "id": f"u{len(self._uploads) + 1}"}
+            entry |= {"name": name, "type": kind, "sha256": sha256, "size": size}
+            self._write(entry)
+            self._uploads[entry["id"]] = entry
+            return entry
 
     def found(self, *, key: str | None, place: str | None, after: int) -> tuple[list[Fields], bool]:
         """What a look-up shows: entries with that key, or of that place behind that order number."""
@@ -154,6 +167,16 @@ class Book:
         more = {"key": first["key"], **({"id": first["id"]} if how == "conflict_with_id" else {})}
         raise Refused(409, "conflict", "duplicate_key", "this key was used before", **more)
 
+    def _media(self, media: Fields | None) -> Fields | None:
+        """An upload as people see it: what it holds, not the id that it came under."""
+        if media is None or "upload" not in media:
+            return media
+        upload = self._uploads.get(media["upload"])
+        if upload is None:
+            raise Refused(404, "not_found", "no_such_upload", "the message names an upload that is not there")
+        seen = {name: upload[name] for name in ("type", "sha256", "size")}
+        return {name: value for name, value in media.items() if name != "upload"} | seen
+
     def _check(self, action: str, entry: Fields) -> None:
         text = entry["text"] or ""
         if action != "delete" and not text and not entry["media"]:
@@ -192,7 +215,9 @@ class Book:
             os.truncate(record, len(whole))
         for line in whole.splitlines():
             entry = json.loads(line)
-            if entry["action"] != "recognised":
+            if entry["action"] == "upload":
+                self._uploads[entry["id"]] = entry
+            elif entry["action"] != "recognised":
                 self._add(entry)
 
 

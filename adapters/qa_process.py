@@ -80,11 +80,18 @@ class QaPlatform:
 
     def accepted(self, *, recognised: bool = False) -> list[dict[str, Any]]:
         """Everything that became visible, in order, from the record; with `recognised` also what was deduplicated."""
+        hidden = ("upload",) if recognised else ("upload", "recognised")
+        return [line for line in self._lines() if line["action"] not in hidden]
+
+    def uploads(self) -> list[dict[str, Any]]:
+        """Every file that it took in, in order, whether a message showed it or not: id, name, type, sha256, size."""
+        return [line for line in self._lines() if line["action"] == "upload"]
+
+    def _lines(self) -> list[dict[str, Any]]:
         if not self.record.exists():
             return []
         raw = self.record.read_bytes()
-        lines = [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
-        return [line for line in lines if recognised or line["action"] != "recognised"]
+        return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
 
     def requests(self) -> list[dict[str, Any]]:
         """Every request on messages that this run of the platform has read: method, key, time."""

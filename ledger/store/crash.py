@@ -23,6 +23,7 @@ POINTS: Final = (
     "before-record",
     "after-record",
     "before-deliver",
+    "after-prepare",
     "after-deliver",
     "after-fact",
     "after-look-up",

@@ -307,12 +307,11 @@ class ChannelContract:
         """CAP-2: an attachment is shown as media where that is declared, else named in the text."""
         channel, target = bench.channel(), bench.target()
         file = Attachment("plan.pdf", url="https://files.example/plan.pdf")
-        if channel.capabilities.attachments == "upload":
-            pytest.skip("uploads have tests of their own")
         for outcome in sent(channel, Message.text("see", to=target, attachments=(file,))):
             accepted(outcome)
         seen = bench.visible(target)
-        if channel.capabilities.attachments == "remote_url":
+        if any(one.media_url for one in seen):
+            assert channel.capabilities.attachments != "none"
             assert [one.media_url for one in seen] == [None, file.url]
         else:
             assert file.name in seen[-1].text and file.url is not None and file.url in seen[-1].text

@@ -177,6 +177,14 @@ class Ledger:
         finally:
             connection.close()
 
+    def needs(self) -> int:
+        """How many files beside it are still needed."""
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return connection.execute("SELECT count(*) FROM media WHERE needed_until IS NOT NULL").get
+        finally:
+            connection.close()
+
     def end(self) -> dict[str, Line]:
         """The checks after the last life: rebuilt views are the live ones. Returns the rows of the view."""
         self.look()
@@ -210,8 +218,8 @@ class Truth:
         return [x for x in self.lines() if x["action"] == "send" and place in (None, x["place"])]
 
     def texts(self, place: str | None = None) -> list[str]:
-        """First word of every message; a marked copy keeps its marker."""
-        return [token(line["text"]) for line in self.sends(place)]
+        """First word of every message, or the name of its file; a marked copy keeps its marker."""
+        return [token(line["text"] or line["media"]["name"]) for line in self.sends(place)]
 
     def unmarked(self, place: str | None = None) -> list[str]:
         return [text for text in self.texts(place) if not text.startswith(DUPLICATE_MARKER.strip())]

@@ -20,10 +20,11 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import groupby
+from typing import Any
 
 import msgledger
 import msgspec
-from msgledger import Message, RenderedUnit, Reply, SendContext, Target
+from msgledger import Attachment, Message, RenderedUnit, Reply, SendContext, Target
 from msgledger.adapters import driver
 from msgledger.adapters.matrix import MATRIX, MatrixChannel
 from msgledger.adapters.qa import qa_channel
@@ -69,6 +70,8 @@ class Op(msgspec.Struct, kw_only=True):
     reply_to: str | None = None
     thread: str | None = None
     format: str = "plain"
+    file: str = ""
+    """The path of one that goes with it, named after its text."""
 
 
 class Crash(msgspec.Struct, kw_only=True):
@@ -178,8 +181,10 @@ def message_of(op: Op, channel: str) -> Message:
     text = op.text
     if op.parts > 1:
         text = "\n\n".join(f"{op.text}.{part} ".ljust(PART_CHARS, "~") for part in range(op.parts))
-    relation = {} if op.reply_to is None else {"relation": Reply(reply_to=op.reply_to)}
-    return Message.text(text, to=Target.group(channel, op.place, thread=op.thread), format=op.format, **relation)
+    more: dict[str, Any] = {} if op.reply_to is None else {"relation": Reply(reply_to=op.reply_to)}
+    if op.file:
+        more["attachments"] = (Attachment.of_file(op.file, name=f"{op.text}.bin"),)
+    return Message.text(text, to=Target.group(channel, op.place, thread=op.thread), format=op.format, **more)
 
 
 def arm(life: Life, since: str) -> None:

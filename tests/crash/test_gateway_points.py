@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
@@ -47,6 +48,8 @@ ALIKE = {"before-begin", "after-begin", "after-insert", "before-wake"}
 """To the file the first three are one with `before-commit`, the last with `after-commit`: not every case needs them."""
 RECORDING = {"before-record", "after-record"}
 SENDING = {"before-deliver", "after-deliver", "after-fact"}
+PREPARING = {"after-prepare"}
+"""Where something has to be uploaded first."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,13 @@ class Case:
 
     def points(self) -> list[str]:
         """Where it is killed."""
-        return [point for point in POINTS if self in WHOLE or point not in ALIKE]
+        left_out = (set() if self in WHOLE else ALIKE) | (set() if self.kind == "media" else PREPARING)
+        return [point for point in POINTS if point not in left_out]
 
     def must_pass(self) -> set[str]:
         """The points that the operation cannot go without."""
         if self.kind in ("recovery", "look-up"):
-            points = set(self.points()) - RECORDING
+            points = set(self.points()) - RECORDING - PREPARING
             points -= set() if self.licence == "look_up" else {"after-look-up"}
             return points - (SENDING if self.licence == "nothing" else set())
         return set(self.points()) - {"after-look-up"}
@@ -93,7 +97,7 @@ CASES = [
     Case("qa", "look_up", "batch"),
     *WHOLE,
     Case("own", "nothing", "recovery"),
-    *(Case("qa", "key", kind) for kind in ("send", "batch", "edit", "delete", "recovery")),
+    *(Case("qa", "key", kind) for kind in ("media", "send", "batch", "edit", "delete", "recovery")),
     *(Case("qa", "copy", kind) for kind in ("batch", "recovery")),
 ]
 """The longest first, for they run several at a time."""
@@ -127,6 +131,10 @@ class Chain:
             life = self.ledger.life(op, first=[*first, *before], crash=crash)
         status = process.run(life)
         self.look()
+        recorded = sum(row[3] == "IntentRecorded" for row in self.ledger.rows)
+        for done in self.ops[:recorded]:
+            if done.file:
+                Path(done.file).unlink(missing_ok=True)  # what is recorded is owed, whatever becomes of its source
         return status
 
     def _op(self) -> tuple[Op, list[Op]]:
@@ -134,6 +142,10 @@ class Chain:
         copies = self.case.licence == "copy"
         op = Op(key=f"key-{number}", place=PLACE, text=f"text-{number}", copies=copies)
         match self.case.kind:
+            case "media":
+                source = self.ledger.folder / f"{op.text}.source"
+                source.write_bytes(content_of(op))
+                return msgspec.structs.replace(op, file=str(source)), []
             case "batch":
                 return msgspec.structs.replace(op, parts=4), []
             case "edit" | "delete" as kind:
@@ -261,6 +273,17 @@ def test_edits_and_deletes_are_done_once(chain: Chain) -> None:
             assert op.do == "delete" or done[0]["text"] == op.text
 
 
+def test_files_are_those_that_were_recorded(chains: dict[Case, Future[Chain]]) -> None:
+    """SC-40, SC-43, REC-4: each source was gone once its message was recorded, by whichever life; killed between
+    the upload and the message it is uploaded again. What is still kept, nothing needs."""
+    chain = chains[Case("qa", "key", "media")].result(100)
+    shown = {line["media"]["name"]: line["media"]["sha256"] for line in chain.truth.sends() if line["media"]}
+    assert shown == {f"{op.text}.bin": sha256(content_of(op)).hexdigest() for op in chain.ops}
+    assert not any(Path(op.file).exists() for op in chain.ops)
+    assert chain.passed["after-prepare"] == 1
+    assert chain.ledger.needs() == 0
+
+
 def test_every_point_was_hit(chain: Chain) -> None:
     """SND-4: a point that an operation never passes would show nothing. Among them the cases pass them all."""
     assert {point for case in CASES for point in case.must_pass()} == set(POINTS)
@@ -296,7 +319,7 @@ def test_the_environment_kills_too(tmp_path: Path) -> None:
         started.append((point, ledger, subprocess.Popen([sys.executable, "-P", str(SCRIPT), life], env=environment)))
     with Process() as process:
         for point, ledger, killed in started:
-            hit = point != "after-look-up"  # nothing is in doubt at the first start
+            hit = point not in ("after-look-up", "after-prepare")  # nothing is in doubt, and nothing to upload
             assert killed.wait(30) == (-signal.SIGKILL if hit else 0), point
             ledger.look()
             assert process.run(ledger.life(op)) == 0
@@ -308,7 +331,13 @@ def test_the_environment_kills_too(tmp_path: Path) -> None:
 def texts_of(op: Op) -> list[str]:
     if op.do != "send":
         return []
+    if op.file:
+        return [op.text, f"{op.text}.bin"]
     return [op.text] if op.parts == 1 else [f"{op.text}.{part}" for part in range(op.parts)]
+
+
+def content_of(op: Op) -> bytes:
+    return f"the file of {op.text}, ".encode() * 20_000
 
 
 def first_copies(texts: list[str]) -> list[str]:
