@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -15,9 +16,11 @@ import click
 from ..ledger.errors import LedgerError
 from ..ledger.limits import WAL_KEEP_BYTES
 from ..ledger.store import connection, keys, rebuild
+from ..ledger.store.custody import Custody
 from ..ledger.store.owner import Owner
 from ..ledger.store.store import Store
 from ..projections import VIEWS
+from ..projections.media import NeededFile, needed
 from ..projections.search import in_flight, statuses
 from ..projections.workers import workers
 from . import opening
@@ -37,9 +40,12 @@ class Finding(NamedTuple):
 
 
 @click.command(cls=Command)
-@click.option("--deep", is_flag=True, help="Also rebuild every view in memory and compare it. Reads the whole ledger.")
+@click.option(
+    "--deep", is_flag=True, help="Also rebuild every view in memory, and read every kept file. Reads the whole ledger."
+)
 def doctor(deep: bool) -> None:
-    """Check this installation: SQLite, file system, modes, keys, schema, integrity, held streams, workers, channels.
+    """Check this installation: SQLite, file system, modes, keys, schema, integrity, held streams, files, workers,
+    channels.
 
     Changes nothing. Exit 1 where there is a problem; a warning is none.
 
@@ -173,7 +179,42 @@ def _inside(store: Store, deep: bool) -> Iterator[Finding]:
             yield Finding("problem", "views", text, "msgledger rebuild")
         if not different:
             yield Finding("ok", "views", "a rebuild would change nothing")
+    yield from _files(store, deep)
     yield from _workers(store)
+
+
+def _files(store: Store, deep: bool) -> Iterator[Finding]:
+    """The copies of files that messages owe. They are measured; `deep` reads them."""
+    custody = Custody(store.path, store.pseudonyms)
+    owed = _owed_files(store)
+    wrong = 0
+    for one in owed.values():
+        try:
+            problem = custody.problem(one.digest, one.size, deep=deep)
+        except LedgerError as error:
+            problem = str(error)
+        if problem is None:
+            continue
+        wrong += 1
+        if wrong <= SHOWN_MAX:
+            advice = f"put it back from a backup of {custody.folder}; without it the message fails as media_lost"
+            yield Finding("problem", "files", f"intent {one.intent} needs a file: {problem}", advice)
+    if wrong > SHOWN_MAX:
+        yield Finding("problem", "files", f"{wrong - SHOWN_MAX} more that are needed are missing or damaged")
+    count = total = unneeded = 0
+    for digest, size, _ in custody.listed(math.inf):
+        count, total, unneeded = count + 1, total + size, unneeded + (digest not in owed)
+    kept = f"{plural(count, 'file')} kept, {total / 1_048_576:.1f} MiB; {unneeded} that nothing needs"
+    yield Finding("ok", "files", f"{kept}, which a gateway sweeps" if unneeded else kept)
+
+
+def _owed_files(store: Store) -> dict[str, NeededFile]:
+    found: dict[str, NeededFile] = {}
+    after = ""
+    while page := store.read_sync(needed, opening.now_ms(), after):
+        found |= {one.digest: one for one in page}
+        after = page[-1].digest
+    return found
 
 
 def _workers(store: Store) -> Iterator[Finding]:

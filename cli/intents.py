@@ -218,6 +218,9 @@ def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content
         if receipt is not None:
             ids = ", ".join(receipt.platform_ids) or "the channel gives no ids"
             _line("receipt", f"{ids}, sent at {when(receipt.sent_at)}")
+        for unit in state.units:
+            if unit.media is not None:
+                _line("file", f"{unit.size} bytes, {unit.media}{'' if unit.kept else ', no copy is kept'}")
         _line("copies", state.copies or None)
         _line("contradictions", state.contradictions or None)
         if content and dossier.message is not None:
@@ -225,7 +228,8 @@ def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content
             _line("target", f"{dossier.message.target.kind} {dossier.message.target.id}")
             _line("thread", dossier.message.target.thread)
             for unit in dossier.units:
-                _line(f"unit {unit.index}", unit.text if unit.text is not None else unit.kind)
+                name = None if unit.media is None else f"{unit.kind} {unit.media.name}"
+                _line(f"unit {unit.index}", name or (unit.text if unit.text is not None else unit.kind))
     say()
     for claim, proof in claims(events).items():
         _line(

@@ -10,7 +10,7 @@ import click
 
 from ..ledger.intent import Status
 from ..ledger.limits import TEXT_MAX_BYTES
-from ..ledger.message import Format, Message, Relation, Reply, System, SystemReason, Target, TargetKind
+from ..ledger.message import Attachment, Format, Message, Relation, Reply, System, SystemReason, Target, TargetKind
 from ..lifecycle.gateway import Gateway
 from ..lifecycle.send import Delivery
 from . import opening
@@ -32,7 +32,15 @@ RETRY = {
 @click.option("--kind", type=click.Choice(["direct", "group", "channel", "thread"]), default="group", show_default=True)
 @click.option("--space", metavar="ID", help="The workspace that the id belongs to.")
 @click.option("--thread", metavar="ID")
-@click.option("--text", help="The text. Without it, or with -, it is read from standard input.")
+@click.option("--text", help="The text. With -, or without it and without files, it is read from standard input.")
+@click.option(
+    "--attach",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="A file that goes with it; repeat it for several. A copy is kept until the message has ended.",
+)
 @click.option("--format", "format_", type=click.Choice(["plain", "markdown", "html"]), default="plain")
 @click.option("--reply-to", metavar="ID", help="The platform's id of the message that this answers.")
 @click.option("--key", metavar="KEY", help="Idempotency: the same key and content return the intent that stands.")
@@ -52,6 +60,7 @@ def send(
     space: str | None,
     thread: str | None,
     text: str | None,
+    files: tuple[str, ...],
     format_: Format,
     reply_to: str | None,
     key: str | None,
@@ -74,13 +83,17 @@ def send(
     \b
     Examples:
       msgledger send --channel matrix --to '!ops:example.org' --text "The build is green."
+      msgledger send --channel matrix --to '!ops:example.org' --text "The report." --attach report.pdf
       make report | msgledger send --channel matrix --to '!ops:example.org' --key "report-$(date +%F)" -
     """
     if kind == "thread" and thread is None:
         raise click.UsageError("--kind thread needs --thread: say which one")
     if text is not None and text != "-" and dash is not None:
         raise click.UsageError("--text and - are two texts: give one")
-    body = text if text is not None and text != "-" else _from_input()
+    if text is None and dash is None and files:
+        body = ""  # the files are the message
+    else:
+        body = text if text is not None and text != "-" else _from_input()
     relation: Relation = Reply(reply_to=reply_to, thread=thread) if reply_to is not None else System(SystemReason.CLI)
     message = Message.text(
         body,
@@ -88,6 +101,7 @@ def send(
         relation=relation,
         format=format_,
         account=account,
+        attachments=tuple(Attachment.of_file(file) for file in files),
     )
     options: dict[str, Any] = {
         "key": key,

@@ -50,6 +50,7 @@ def test_a_sound_installation(ledger: Path) -> None:
             "ok       views          stand at this version",
             "ok       held streams   none",
             "ok       views          a rebuild would change nothing",
+            "ok       files          0 files kept, 0.0 MiB; 0 that nothing needs",
             "ok       workers        0 alive on this host",
             "warn     owed           3 intents owed, and no worker of this host lives",
             "                        -> start one",
