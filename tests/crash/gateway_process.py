@@ -70,8 +70,12 @@ class Op(msgspec.Struct, kw_only=True):
     reply_to: str | None = None
     thread: str | None = None
     format: str = "plain"
-    file: str = ""
-    """The path of one that goes with it, named after its text."""
+    files: list[str] = []
+    """Paths; the files are named after the key."""
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.key}.{number}.bin" for number in range(len(self.files))]
 
 
 class Crash(msgspec.Struct, kw_only=True):
@@ -182,8 +186,10 @@ def message_of(op: Op, channel: str) -> Message:
     if op.parts > 1:
         text = "\n\n".join(f"{op.text}.{part} ".ljust(PART_CHARS, "~") for part in range(op.parts))
     more: dict[str, Any] = {} if op.reply_to is None else {"relation": Reply(reply_to=op.reply_to)}
-    if op.file:
-        more["attachments"] = (Attachment.of_file(op.file, name=f"{op.text}.bin"),)
+    if op.files:
+        more["attachments"] = tuple(
+            Attachment.of_file(path, name=name) for path, name in zip(op.files, op.names, strict=True)
+        )
     return Message.text(text, to=Target.group(channel, op.place, thread=op.thread), format=op.format, **more)
 
 

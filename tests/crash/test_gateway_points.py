@@ -133,8 +133,8 @@ class Chain:
         self.look()
         recorded = sum(row[3] == "IntentRecorded" for row in self.ledger.rows)
         for done in self.ops[:recorded]:
-            if done.file:
-                Path(done.file).unlink(missing_ok=True)  # what is recorded is owed, whatever becomes of its source
+            for file in done.files:
+                Path(file).unlink(missing_ok=True)  # what is recorded is owed, whatever becomes of its source
         return status
 
     def _op(self) -> tuple[Op, list[Op]]:
@@ -145,7 +145,7 @@ class Chain:
             case "media":
                 source = self.ledger.folder / f"{op.text}.source"
                 source.write_bytes(content_of(op))
-                return msgspec.structs.replace(op, file=str(source)), []
+                return msgspec.structs.replace(op, files=[str(source)]), []
             case "batch":
                 return msgspec.structs.replace(op, parts=4), []
             case "edit" | "delete" as kind:
@@ -278,8 +278,8 @@ def test_files_are_those_that_were_recorded(chains: dict[Case, Future[Chain]]) -
     the upload and the message it is uploaded again. What is still kept, nothing needs."""
     chain = chains[Case("qa", "key", "media")].result(100)
     shown = {line["media"]["name"]: line["media"]["sha256"] for line in chain.truth.sends() if line["media"]}
-    assert shown == {f"{op.text}.bin": sha256(content_of(op)).hexdigest() for op in chain.ops}
-    assert not any(Path(op.file).exists() for op in chain.ops)
+    assert shown == {op.names[0]: sha256(content_of(op)).hexdigest() for op in chain.ops}
+    assert not any(Path(op.files[0]).exists() for op in chain.ops)
     assert chain.passed["after-prepare"] == 1
     assert chain.ledger.needs() == 0
 
@@ -331,8 +331,8 @@ def test_the_environment_kills_too(tmp_path: Path) -> None:
 def texts_of(op: Op) -> list[str]:
     if op.do != "send":
         return []
-    if op.file:
-        return [op.text, f"{op.text}.bin"]
+    if op.files:
+        return [op.text, *op.names]
     return [op.text] if op.parts == 1 else [f"{op.text}.{part}" for part in range(op.parts)]
 
 
