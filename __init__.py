@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .ledger.dossier import Dossier
     from .ledger.errors import (
         IdempotencyConflict,
+        InvalidMedia,
         InvalidMessage,
         InvalidQuery,
         LedgerError,
@@ -72,6 +73,7 @@ _FACE = {
     "TextLimit": ".adapters.surface",
     "Dossier": ".ledger.dossier",
     "IdempotencyConflict": ".ledger.errors",
+    "InvalidMedia": ".ledger.errors",
     "InvalidMessage": ".ledger.errors",
     "InvalidQuery": ".ledger.errors",
     "LedgerError": ".ledger.errors",
@@ -128,6 +130,7 @@ __all__ = [
     "Gateway",
     "Idempotency",
     "IdempotencyConflict",
+    "InvalidMedia",
     "InvalidMessage",
     "InvalidQuery",
     "LedgerError",
