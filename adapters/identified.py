@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from ..ledger.errors import InvalidConfig
-from .exchange import Answer, Request
+from .exchange import Answer, Fault, Request
 from .http import Adapter, HttpChannel
 
 ASK_DEADLINE_S: Final = 3.0
@@ -33,6 +33,15 @@ class Identifies(Adapter, Protocol):
     def learn(self, answer: Answer) -> None:
         """Takes in an answer to `whoami`; raises `InvalidConfig` where the credential is somebody else's."""
         ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """An adapter that can also ask how much the platform takes: each of `limits` in turn, until an answer says it."""
+
+    @property
+    def limits(self) -> Sequence[Request]: ...
+    def learn_limit(self, answer: Answer) -> bool: ...
 
 
 class IdentifiedChannel(HttpChannel):
@@ -68,10 +77,17 @@ class IdentifiedChannel(HttpChannel):
         await super().close()
 
     async def _ask(self) -> None:
-        request = self._identity.whoami()
-        answer = await self._driver.send(request, self._identity.authorize(request), deadline_s=ASK_DEADLINE_S)
+        answer = await self._answer(self._identity.whoami())
         if isinstance(answer, Answer):
             self._identity.learn(answer)
+        if self.ready and isinstance(self._identity, Limited):
+            for request in self._identity.limits:
+                answer = await self._answer(request)
+                if not isinstance(answer, Answer) or self._identity.learn_limit(answer):
+                    return  # unheard of, a limit shows when a file is refused for it
+
+    async def _answer(self, request: Request) -> Answer | Fault:
+        return await self._driver.send(request, self._identity.authorize(request), deadline_s=ASK_DEADLINE_S)
 
     async def _keep_asking(self) -> None:
         for wait_s in chain(ASK_AGAIN_S, repeat(ASK_AGAIN_S[-1])):

@@ -5,8 +5,9 @@ of making another. What the homeserver remembers belongs to one device of one us
 it, another device does not, and neither does a device that was logged out and made again under its old id. So never
 log the bot out: log it in again with its device id. What became of a request is looked up in the room first.
 
-It does not upload or `/sync`; the capabilities say so. Markdown goes out as it is written. HTML goes out as
-`formatted_body` with a plain text beside it, and as that plain text alone where it is too long for one event.
+It does not `/sync`; the capabilities say so. Files are uploaded, in the clear, and each shown by an event. Markdown
+goes out as it is written. HTML goes out as `formatted_body` with a plain text beside it, and as that plain text alone
+where it is too long for one event.
 
 Source: https://spec.matrix.org/latest/client-server-api/; what is said of Synapse was tried on 1.163.2. The operator's
 side is in docs/matrix.md.
@@ -25,12 +26,13 @@ from msgspec.structs import replace
 from ..ledger.errors import InvalidConfig, InvalidMessage
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
-from ..ledger.outcome import FailureClass, Outcome, Rejected, Verdict
+from ..ledger.outcome import Accepted, FailureClass, Outcome, Rejected, Unknown, Verdict
 from ..version import __version__
 from .exchange import Answer, Request, retry_after_s, without_class
 from .identified import IdentifiedChannel
 from .matrix_events import ID_MAX_BYTES, MESSAGE, TEXT_MAX_BYTES, edited_content, receipt, render, sent_content, text_of
 from .matrix_history import HORIZON_S, judge, look_up, room_path
+from .matrix_media import LIMITS, UPLOADING, largest_bytes, upload, uploaded
 from .surface import Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
 from .text import shown
 
@@ -47,6 +49,7 @@ MATRIX: Final = Capabilities(
     edit=Change(),
     delete=Change(),
     threads=True,
+    attachments="upload",
     settle_s=15.0,
 )
 
@@ -147,6 +150,17 @@ class MatrixAdapter:
             )
         self._device_id, self._known, self._refused = device, True, False
 
+    @property
+    def limits(self) -> Sequence[Request]:
+        return LIMITS
+
+    def learn_limit(self, answer: Answer) -> bool:
+        """Takes in how much the homeserver takes of a file, where the answer says it."""
+        largest = largest_bytes(answer)
+        if largest is not None:
+            self.capabilities = replace(self.capabilities, media_max_bytes=largest)
+        return largest is not None
+
     # What goes out.
 
     def render(self, message: Message, context: RenderContext) -> RenderedBatch:
@@ -167,6 +181,16 @@ class MatrixAdapter:
         if context.action == "edit":
             return Request.of_json("PUT", f"{room}/send/{MESSAGE}/{txn_id}", edited_content(unit, of))
         return Request.of_json("PUT", f"{room}/redact/{quote(of, safe='')}/{txn_id}", {})
+
+    def prepare(self, unit: RenderedUnit, context: SendContext) -> Request | None:
+        return upload(unit, context)
+
+    def prepared(self, unit: RenderedUnit, context: SendContext, answer: Answer) -> RenderedUnit | Rejected | Unknown:
+        ready = uploaded(unit, answer)
+        if ready is not None:
+            return ready
+        outcome = self.parse(unit, context, UPLOADING, answer)
+        return without_class(answer) if isinstance(outcome, Accepted) else outcome
 
     # What came of it.
 

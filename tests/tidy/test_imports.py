@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "cli": {"cli", "lifecycle", "adapters", "projections", "ledger"},
 }
 IMPURE = {"time", "random", "secrets", "uuid", "datetime", "asyncio", "threading", "socket", "os", "subprocess"}
-PURE_ADAPTERS = {"surface", "text", "qa", "matrix", "exchange", "checks"}
+PURE_ADAPTERS = {"surface", "text", "qa", "matrix", "matrix_media", "exchange", "checks"}
 """Files of `adapters/` that open nothing and read no clock: the sans-I/O half."""
 
 
