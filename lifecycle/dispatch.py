@@ -369,6 +369,8 @@ class Dispatcher:
             self.attempts.media.release(state.media)
         if not state.terminal and state.status is not Status.SENDING:
             self._unsettled.add(state.id)
+            if state.looked:
+                self.due.at_once(state.id, state.head)  # its next look-up has a time, what is safe now has not
             if state.id not in self.busy:
                 self._wake.set()
         self.waiters.tell(dossier, self.clock.wall_ms())

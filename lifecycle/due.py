@@ -45,6 +45,10 @@ class Due:
         """Look at this version of it after so long."""
         self._later[id] = (head, self._clock.boot_ms() + (wait_ms if wait_ms > 0 else self._poll_ms()))
 
+    def at_once(self, id: str, head: int) -> None:
+        """Look at this version of it without waiting for its time."""
+        self._later[id] = (head, self._clock.boot_ms())
+
     def anew(self) -> None:
         """Something changed for many: forget what was put off."""
         self._later.clear()

@@ -16,7 +16,7 @@ from msgledger.projections import VIEWS
 from msgledger.projections.intents import LANE_HEADS
 
 from .kit import Bench, TestGateway, backlog, text
-from .platform import DEADLINE_S, SETTLE_S, accept, gated, hang, lose, refuse, reject
+from .platform import DEADLINE_S, SETTLE_S, accept, drop, gated, hang, lose, refuse, reject
 
 
 def test_all_four_open_statuses_are_picked_up(bench: Bench) -> None:
@@ -94,6 +94,27 @@ def test_recovery_looks_up_before_it_sends(bench: Bench) -> None:
             await bench.clock.advance(120)
         assert bench.platform.texts == ["in doubt"]
         assert asked and asked[0] > 0
+
+    bench.run(main())
+
+
+def test_what_a_look_up_did_not_find_is_sent_again_by_its_key_at_once(bench: Bench) -> None:
+    """REC-6, R5: the platform would recognise it, so nothing waits for the lease end."""
+
+    async def main() -> None:
+        bench.platform.looks_up = True
+        bench.platform.window_s = 3600.0
+        bench.platform.plan(drop())
+        async with bench.gateway() as gateway:
+            began = bench.clock.boot_ms()
+            unknown = await gateway.send(text("lost on its way"), timeout_s=DEADLINE_S)
+            assert unknown.status is Status.UNKNOWN
+            await bench.clock.until(lambda: bench.platform.texts, within_s=120, step_s=0.25)
+            waited_ms = bench.clock.boot_ms() - began
+            state = (await gateway.intent(unknown.intent)).state
+        lease_ms = (DEADLINE_S + SETTLE_S) * 1000
+        assert waited_ms < lease_ms / 2
+        assert (state.attempts, len(bench.platform.looked_up), bench.platform.texts) == (2, 1, ["lost on its way"])
 
     bench.run(main())
 
