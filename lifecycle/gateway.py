@@ -25,8 +25,8 @@ from ..projections import VIEWS
 from ..projections.effects import Fn, Subscriber, When
 from ..projections.intents import owners_in_flight
 from ..version import __version__
-from .direct import Direct
-from .dispatch import Dispatcher
+from .dispatch.direct import Direct
+from .dispatch.loop import Dispatcher
 from .plan import Durable, Options, Planner
 from .reads import Reads
 from .send import Delivery, Sender, Sending

@@ -42,9 +42,9 @@ from ..ledger.store.apply import apply
 from ..ledger.store.crash import crash_point
 from ..projections.intents import KeyFree, LaneFree, by_key
 from ..projections.waiting import Settled, Waiter, at_rest, settled
-from .direct import Direct
-from .dispatch import Dispatcher
-from .media import Taken
+from .dispatch.direct import Direct
+from .dispatch.loop import Dispatcher
+from .dispatch.media import Taken
 from .plan import Options, Planned, Planner
 
 log = logging.getLogger("msgledger")

@@ -19,7 +19,7 @@ from .kit import AT, Writer, run
 BLIND = '''
 """The demo's gateway with a known mistake switched on: recovery sends again without asking."""
 from msgledger.ledger import steps
-from msgledger.lifecycle import dispatch
+from msgledger.lifecycle.dispatch import loop
 
 right = steps.next_step
 
@@ -29,8 +29,8 @@ def blind(state, terms, now, **more):
     return steps.Start("recovery", "window") if isinstance(step, steps.Check) else step
 
 
-dispatch.next_step = blind
-dispatch.same_request = lambda state, tries: True
+loop.next_step = blind
+loop.same_request = lambda state, tries: True
 from msgledger.cli.demo_gateway import main
 
 main()

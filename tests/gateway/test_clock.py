@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgledger import Broadcast, Followup, Reply, Status, System, SystemReason
 from msgledger.ledger.message import Relation
-from msgledger.lifecycle import dispatch
+from msgledger.lifecycle.dispatch import loop
 
 from .kit import Bench, text
 from .platform import DEADLINE_S, SETTLE_S, accept, drop, refuse, reject
@@ -30,7 +30,7 @@ def test_a_message_past_its_age_expires_unsent(
     bench: Bench, relation: Relation, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SC-16, OB-8, OB-14, GAP-4, G7: failed as `expired`, by its relation; not sent though the channel comes back."""
-    monkeypatch.setattr(dispatch, "POLL_S", 60.0)
+    monkeypatch.setattr(loop, "POLL_S", 60.0)
 
     async def main() -> None:
         bench.platform.ready = False

@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgledger import Message, Status, StoreUnavailable, WriteUncertain
 from msgledger.ledger.errors import StoreFull, StoreLocked, StoreReadOnly
-from msgledger.lifecycle import dispatch
+from msgledger.lifecycle.dispatch import loop
 
 from .kit import Bench, TestGateway, text
 from .platform import accept, drop, gated, refuse, reject
@@ -305,7 +305,7 @@ def test_an_outcome_waits_for_the_ledger(bench: Bench) -> None:
 
 def test_closing_does_not_wait_for_ever_for_a_broken_ledger(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """SND-7: an outcome that cannot be written is left for the next start, which finds the attempt in doubt."""
-    monkeypatch.setattr(dispatch, "CLOSE_EXTRA_S", 0.2)
+    monkeypatch.setattr(loop, "CLOSE_EXTRA_S", 0.2)
 
     async def main() -> None:
         gateway = bench.gateway(bench.platform.channel(deadline_s=0.3), lock_wait_s=0.05)

@@ -13,7 +13,7 @@ from msgledger.ledger import events as e
 from msgledger.ledger.errors import InvalidConfig
 from msgledger.ledger.store.append import Append
 from msgledger.ledger.store.store import Store
-from msgledger.lifecycle import dispatch
+from msgledger.lifecycle.dispatch import loop
 from msgledger.projections import VIEWS
 
 from .kit import SHORT, Bench, killed_while_sending, parts, text
@@ -143,7 +143,7 @@ def test_unresolved_checks_come_further_apart_and_end_in_a_hold(
     bench: Bench, absence: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """UNK-5, GAP-5, SC-10, R6: no send however many passes see it, and one log line for each change of status."""
-    monkeypatch.setattr(dispatch, "POLL_S", 20.0)
+    monkeypatch.setattr(loop, "POLL_S", 20.0)
 
     async def main() -> None:
         bench.platform.looks_up = True
@@ -168,7 +168,7 @@ def test_unresolved_checks_come_further_apart_and_end_in_a_hold(
 
 def test_a_held_outcome_may_still_be_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """R6, UNK-3, GAP-5: held, the checks go on; found is sent."""
-    monkeypatch.setattr(dispatch, "POLL_S", 20.0)
+    monkeypatch.setattr(loop, "POLL_S", 20.0)
 
     async def main() -> None:
         bench.platform.looks_up = True

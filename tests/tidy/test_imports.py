@@ -18,7 +18,10 @@ MAY_IMPORT = {
     "cli": {"cli", "lifecycle", "adapters", "projections", "ledger"},
 }
 IMPURE = {"time", "random", "secrets", "uuid", "datetime", "asyncio", "threading", "socket", "os", "subprocess"}
-PURE_ADAPTERS = {"surface", "text", "qa", "matrix", "matrix_media", "exchange", "checks"}
+PURE_ADAPTERS = {
+    *("surface", "text", "qa", "exchange", "checks"),
+    *("matrix", "matrix_events", "matrix_history", "matrix_media"),
+}
 """Files of `adapters/` that open nothing and read no clock: the sans-I/O half."""
 
 
@@ -102,6 +105,19 @@ def test_the_store_knows_the_library_only_at_its_boundary() -> None:
         if any(module.split(".")[0] == "eventsourcing" for _, module, _ in imported(path))
     ]
     assert set(users) <= {"apsw.py", "application.py", "datastore.py", "subscriptions.py", "transcoding.py"}
+
+
+def test_what_goes_on_by_itself_knows_nothing_of_who_calls() -> None:
+    """Of the files beside it, the dispatcher's folder may use what a plan is, and no more; and those stay few."""
+    calling = sorted(path.stem for path in (ROOT / "lifecycle").glob("*.py") if path.stem != "__init__")
+    assert len(calling) <= 6
+    used = {
+        module.split(".")[1]
+        for path in sources("lifecycle/dispatch")
+        for _, module, _ in imported(path)
+        if module.startswith("lifecycle.")
+    }
+    assert used == {"dispatch", "plan"}
 
 
 def test_each_check_sees_what_it_forbids() -> None:

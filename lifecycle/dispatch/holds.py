@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from ..adapters.gate import Account
-from ..adapters.surface import Channel
-from ..ledger import events as e
-from ..ledger.limits import GROUP_APPENDS_MAX, WORKERS_MAX
-from ..ledger.steps import Terms
-from ..ledger.store.append import Append
-from ..ledger.store.clock import Clock
-from ..ledger.store.store import Store
-from ..projections.intents import HeldRow, held, pending_elsewhere
-from ..projections.workers import workers
+from ...adapters.gate import Account
+from ...adapters.surface import Channel
+from ...ledger import events as e
+from ...ledger.limits import GROUP_APPENDS_MAX, WORKERS_MAX
+from ...ledger.steps import Terms
+from ...ledger.store.append import Append
+from ...ledger.store.clock import Clock
+from ...ledger.store.store import Store
+from ...projections.intents import HeldRow, held, pending_elsewhere
+from ...projections.workers import workers
 
 log = logging.getLogger("msgledger")
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import apsw
 
-from ..ledger.dossier import Dossier
-from ..ledger.fold import HeldStream
-from ..ledger.intent import IntentState, Status
-from ..ledger.store.apply import dossier_of
-from ..ledger.store.clock import Clock
-from ..projections.intents import Head
-from ..projections.workers import boot_of
+from ...ledger.dossier import Dossier
+from ...ledger.fold import HeldStream
+from ...ledger.intent import IntentState, Status
+from ...ledger.store.apply import dossier_of
+from ...ledger.store.clock import Clock
+from ...projections.intents import Head
+from ...projections.workers import boot_of
 
 log = logging.getLogger("msgledger")
 

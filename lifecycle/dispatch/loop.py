@@ -16,16 +16,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..adapters.gate import Account, Gate
-from ..adapters.surface import Channel
-from ..ledger import decide
-from ..ledger import events as e
-from ..ledger.dossier import Dossier
-from ..ledger.errors import Conflict, LaneBusy, StoreUnavailable
-from ..ledger.intent import IntentState, Status
-from ..ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX
-from ..ledger.outcome import FailureClass
-from ..ledger.steps import (
+from ...adapters.gate import Account, Gate
+from ...adapters.surface import Channel
+from ...ledger import decide
+from ...ledger import events as e
+from ...ledger.dossier import Dossier
+from ...ledger.errors import Conflict, LaneBusy, StoreUnavailable
+from ...ledger.intent import IntentState, Status
+from ...ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX
+from ...ledger.outcome import FailureClass
+from ...ledger.steps import (
     Check,
     End,
     Finish,
@@ -39,12 +39,12 @@ from ..ledger.steps import (
     next_step,
     same_request,
 )
-from ..ledger.store.append import Append
-from ..ledger.store.apply import dossier_of
-from ..ledger.store.clock import Clock
-from ..ledger.store.store import Store
-from ..projections.intents import Head, LaneFree, heads
-from ..projections.waiting import Waiters
+from ...ledger.store.append import Append
+from ...ledger.store.apply import dossier_of
+from ...ledger.store.clock import Clock
+from ...ledger.store.store import Store
+from ...projections.intents import Head, LaneFree, heads
+from ...projections.waiting import Waiters
 from .attempt import Attempts
 from .due import Due
 from .holds import Holds

@@ -12,20 +12,20 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from ..adapters import calls
-from ..ledger import decide, life
-from ..ledger import events as e
-from ..ledger.dossier import Dossier
-from ..ledger.errors import Conflict, LedgerError, StaleHead, StoreUnavailable, WriteUncertain
-from ..ledger.intent import Status
-from ..ledger.limits import LATE_SENDS_MAX
-from ..ledger.outcome import Accepted, Outcome, Rejected
-from ..ledger.steps import Start
-from ..ledger.store.append import NEW, Append
-from ..projections.intents import KeyFree
-from ..projections.waiting import Settled, settled
-from .dispatch import Dispatcher
-from .plan import Planned
+from ...adapters import calls
+from ...ledger import decide, life
+from ...ledger import events as e
+from ...ledger.dossier import Dossier
+from ...ledger.errors import Conflict, LedgerError, StaleHead, StoreUnavailable, WriteUncertain
+from ...ledger.intent import Status
+from ...ledger.limits import LATE_SENDS_MAX
+from ...ledger.outcome import Accepted, Outcome, Rejected
+from ...ledger.steps import Start
+from ...ledger.store.append import NEW, Append
+from ...projections.intents import KeyFree
+from ...projections.waiting import Settled, settled
+from ..plan import Planned
+from .loop import Dispatcher
 
 log = logging.getLogger("msgledger")
 

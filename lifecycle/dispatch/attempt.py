@@ -13,18 +13,18 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from ..adapters import calls
-from ..adapters.gate import Gate
-from ..adapters.surface import Channel, RenderContext, SendContext, falls_back
-from ..ledger import decide, life
-from ..ledger import events as e
-from ..ledger.codec import to_json
-from ..ledger.dossier import Dossier, receipt_of
-from ..ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable, WriteUncertain
-from ..ledger.intent import IntentState, Status
-from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
-from ..ledger.message import ReceiptPart, RenderedBatch, Reply
-from ..ledger.outcome import (
+from ...adapters import calls
+from ...adapters.gate import Gate
+from ...adapters.surface import Channel, RenderContext, SendContext, falls_back
+from ...ledger import decide, life
+from ...ledger import events as e
+from ...ledger.codec import to_json
+from ...ledger.dossier import Dossier, receipt_of
+from ...ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable, WriteUncertain
+from ...ledger.intent import IntentState, Status
+from ...ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
+from ...ledger.message import ReceiptPart, RenderedBatch, Reply
+from ...ledger.outcome import (
     Accepted,
     Cause,
     FailureClass,
@@ -36,13 +36,13 @@ from ..ledger.outcome import (
     Unresolved,
     Verdict,
 )
-from ..ledger.steps import Check, Start, Terms
-from ..ledger.store.append import Append, Appended
-from ..ledger.store.apply import dossier_of
-from ..ledger.store.clock import Clock
-from ..ledger.store.crash import crash_point
-from ..ledger.store.store import Store
-from ..projections.intents import head_of
+from ...ledger.steps import Check, Start, Terms
+from ...ledger.store.append import Append, Appended
+from ...ledger.store.apply import dossier_of
+from ...ledger.store.clock import Clock
+from ...ledger.store.crash import crash_point
+from ...ledger.store.store import Store
+from ...projections.intents import head_of
 from .media import Media
 
 log = logging.getLogger("msgledger")

@@ -20,12 +20,12 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from ..adapters import calls
-from ..adapters.surface import Channel, SendContext
-from ..ledger.decide import UNREADABLE
-from ..ledger.errors import InvalidMedia, LedgerError, StoreBroken, StoreClosed, StoreUnavailable
-from ..ledger.intent import IntentState
-from ..ledger.limits import (
+from ...adapters import calls
+from ...adapters.surface import Channel, SendContext
+from ...ledger.decide import UNREADABLE
+from ...ledger.errors import InvalidMedia, LedgerError, StoreBroken, StoreClosed, StoreUnavailable
+from ...ledger.intent import IntentState
+from ...ledger.limits import (
     ATTACHMENTS_MAX,
     MEDIA_GRACE_S,
     MEDIA_MAX_BYTES,
@@ -36,17 +36,17 @@ from ..ledger.limits import (
     MEDIA_THREADS,
     PAGE_ROWS,
 )
-from ..ledger.message import Attachment, Message, RenderedUnit
-from ..ledger.outcome import Outcome, Proof, Rejected
-from ..ledger.store.append import Guard
-from ..ledger.store.apply import dossier_of
-from ..ledger.store.batch import Batch
-from ..ledger.store.clock import Clock
-from ..ledger.store.custody import Custody, StillThere
-from ..ledger.store.store import Store
-from ..projections.intents import by_key
-from ..projections.media import needed_of
-from .plan import Durable
+from ...ledger.message import Attachment, Message, RenderedUnit
+from ...ledger.outcome import Outcome, Proof, Rejected
+from ...ledger.store.append import Guard
+from ...ledger.store.apply import dossier_of
+from ...ledger.store.batch import Batch
+from ...ledger.store.clock import Clock
+from ...ledger.store.custody import Custody, StillThere
+from ...ledger.store.store import Store
+from ...projections.intents import by_key
+from ...projections.media import needed_of
+from ..plan import Durable
 
 log = logging.getLogger("msgledger")
 
