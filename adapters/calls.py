@@ -16,6 +16,7 @@ from ..ledger.message import RenderedBatch, RenderedUnit
 from ..ledger.outcome import Accepted, Cause, FailureClass, Outcome, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.pseudonym import Pseudonyms
 from ..ledger.steps import Terms
+from .deadline import within
 from .surface import SURFACE, Channel, SendContext, is_channel, reconciles
 
 _ANSWERS: Final = (Accepted, Rejected, Unknown)
@@ -80,7 +81,7 @@ def unit_try(channel: Channel, unit: RenderedUnit, context: SendContext, pseudon
 async def deliver(channel: Channel, unit: RenderedUnit, context: SendContext) -> Outcome:
     """One request, one outcome. Only cancellation gets through."""
     try:
-        async with asyncio.timeout(max(0.0, context.deadline_s)):
+        with within(context.deadline_s):
             answer = await channel.deliver(unit, context)
     except (Rejected, Unknown) as raised:
         answer = raised

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from ..adapters.deadline import deadlines
 from ..adapters.surface import Channel
 from ..ledger import decide
 from ..ledger import events as e
@@ -221,7 +222,8 @@ class Sender:
 
     async def _hear(self, stream: str, waiter: Waiter, timeout_s: float, record: Record | None = None) -> Settled:
         """What the waiter is told, or after the time how the intent stands then: not before its record is decided."""
-        timer = asyncio.get_running_loop().call_later(timeout_s, _expire, waiter)
+        late = deadlines()
+        late.put(waiter, timeout_s, lambda: _expire(waiter))
         try:
             return await waiter
         except TimeoutError:
@@ -229,7 +231,7 @@ class Sender:
                 raise refused from None
             return settled(await self.dispatcher.attempts.reload(stream))
         finally:
-            timer.cancel()
+            late.drop(waiter)
 
     async def _standing(self, planned: Planned, stands: str, options: Options) -> Delivery:
         """The key has its intent: return that, or say that its content is another."""

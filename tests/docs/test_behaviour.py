@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 BEHAVIOUR = ROOT / "docs" / "behaviour"
-PARTS = ("inbound and sessions", "matrix and media", "audit and operators", "laboratory", "more channels")
+PARTS = ("inbound and sessions", "live previews", "audit and operators", "laboratory", "more channels")
 ANSWERS = ("answered: ", "not applicable: ")
 
 
