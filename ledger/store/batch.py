@@ -144,6 +144,8 @@ class Batch:
     def upsert(self, states: Iterable[State], *, anew: bool = False) -> None:
         """Show states in the views; `anew` also writes the columns that never change."""
         shown = list(states)
+        if anew:
+            self._partitions.forget()  # what stood there before may have been damage
         for view, upsert in self._anew if anew else self.views:
             upsert.write(self.cursor, [row for state in shown for row in view.rows(state)])
 

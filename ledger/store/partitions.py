@@ -45,6 +45,8 @@ class Partitions:
             known = self._known.get(partition)
             if known is not None:
                 _put(known, stream, member)
+                if len(known) > limits.PARTITION_MEMBERS:
+                    del self._known[partition]
 
     def shown(self) -> None:
         """The views show everything that was touched."""

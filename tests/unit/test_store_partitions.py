@@ -102,6 +102,37 @@ def test_a_crowded_lane_is_asked_of_the_table(tmp_path: Path) -> None:
         assert isinstance(result, Appended)
 
 
+def test_a_lane_that_fills_is_remembered_no_longer(tmp_path: Path) -> None:
+    """R7, REC-1: a backlog is not gone through at each claim, and its first may still go."""
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        first = new(lane="a")
+        store.append_sync(first)
+        store.append_sync(
+            Append(first.stream, (started(),), 0, LaneFree("a", AT)), Append(first.stream, (failed(),), 1)
+        )
+        assert len(remembered(store)["a"]) == 1
+        for _ in range(3):
+            store.append_sync(*[new(lane="a") for _ in range(limits.PARTITION_MEMBERS)])
+            assert remembered(store) == {}
+        [result] = store.append_sync(claim(first.stream, 2, 2, "a"))
+        assert isinstance(result, Appended)
+
+
+def test_what_was_learned_of_a_damaged_view_is_forgotten_with_a_rebuild(tmp_path: Path) -> None:
+    """G9, R7: the guard judges what the rebuilt view says."""
+    damage = "UPDATE intents SET holds_lane = NULL WHERE id = ?"
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        first, second, third = (new(lane="a") for _ in range(3))
+        store.append_sync(first, second, third)
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        store.transact_sync(lambda batch: batch.cursor.execute(damage, (first.stream,)).get)
+        [learned] = store.append_sync(claim(third.stream, 0, 1, "a"))
+        assert isinstance(learned, LaneBusy)
+        store.rebuild()
+        [result] = store.append_sync(claim(second.stream, 0, 1, "a"))
+        assert isinstance(result, LaneBusy)
+
+
 def test_a_new_stream_that_stands_already_is_a_stale_head(tmp_path: Path) -> None:
     """The table is asked only after the insert was refused, and the others of that transaction go in."""
     with open_store(tmp_path / "l.db", VIEWS) as store:
