@@ -11,12 +11,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from . import events as catalogue
+from . import events, inbound_events
 from .events import Event
 
 TOPICS: Final[dict[str, type[Event]]] = {
     name: cls
-    for name, cls in vars(catalogue).items()
+    for name, cls in (vars(events) | vars(inbound_events)).items()
     if isinstance(cls, type) and issubclass(cls, Event) and cls is not Event
 }
 _encode = msgspec.json.Encoder().encode

@@ -17,6 +17,7 @@ LedgerError
 │   ├── StaleHead             the stream has another head than the one that was read
 │   ├── LaneBusy              an earlier message of the lane is not out of the way
 │   ├── KeyTaken              the idempotency key has its intent already
+│   ├── AlreadyReceived       the platform's event was received before
 │   └── MediaReleased         a copy of a file was removed before its message was recorded
 ├── StoreUnavailable          the ledger cannot be written or read now; nothing was done
 │   ├── StoreLocked           another process held the lock for too long
@@ -103,11 +104,20 @@ class LaneBusy(Conflict):
 
 
 class KeyTaken(Conflict):
-    """The idempotency key has its intent already. `intent` is its id."""
+    """The key has its stream already: an idempotency key its intent, a session's or cursor's its one. `intent` is the
+    stream's id."""
 
-    def __init__(self, intent: str) -> None:
-        super().__init__(f"the key already stands for intent {intent}")
+    def __init__(self, intent: str, kind: str = "intent") -> None:
+        super().__init__(f"the key already stands for {kind} {intent}")
         self.intent = intent
+
+
+class AlreadyReceived(Conflict):
+    """The platform's event was received before. `inbound` is its id."""
+
+    def __init__(self, inbound: str) -> None:
+        super().__init__(f"the event was received already, as inbound {inbound}")
+        self.inbound = inbound
 
 
 class MediaReleased(Conflict):

@@ -68,6 +68,12 @@ AGE_FOLLOWUP_MS: Final = 6 * HOUR_MS
 AGE_BROADCAST_MS: Final = 24 * HOUR_MS
 AGE_SYSTEM_MS: Final = 24 * HOUR_MS
 
+# Turns.
+TURN_ATTEMPTS_MAX: Final = 5
+"""How often a turn may end badly before it is held."""
+TURN_BACKOFF_MS: Final = (1 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MINUTE_MS)
+"""The ceiling of the wait after the 1st, 2nd, ... bad end of a turn; the last repeats."""
+
 # The store.
 APPEND_WAIT_MS: Final = 5 * SECOND_MS
 """How long an append may wait for a locked ledger before it is refused."""

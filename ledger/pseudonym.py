@@ -106,6 +106,14 @@ class Pseudonyms:
     def session(self, key: str) -> str:
         return self.digest("session", key)
 
+    def event(self, channel: str, account: str, key: str) -> str:
+        """The stored form of a platform's key of an event."""
+        return self.digest("event", channel, account, key)
+
+    def cursor(self, channel: str, account: str, credential: str) -> str:
+        """The cursor of an account under one credential, itself given as its fingerprint."""
+        return self.digest("cursor", channel, account, credential)
+
     def check(self) -> str:
         """What `doctor` compares to know that these keys belong to this ledger."""
         return self.digest("check", "msgledger")

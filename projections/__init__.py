@@ -8,12 +8,15 @@ from collections.abc import Callable
 from ..ledger.errors import CannotOpen
 from ..ledger.store.rebuild import outdated
 from ..ledger.store.store import Store
+from .cursors import CursorsView
+from .inbound import InboundView
 from .intents import IntentsView
 from .media import MediaView
 from .receipts import ReceiptsView
+from .sessions import SessionsView
 from .workers import WorkersView
 
-VIEWS = (IntentsView(), ReceiptsView(), MediaView(), WorkersView())
+VIEWS = (IntentsView(), ReceiptsView(), MediaView(), WorkersView(), InboundView(), SessionsView(), CursorsView())
 """The views that every ledger keeps."""
 
 

@@ -19,7 +19,7 @@ MAY_IMPORT = {
 }
 IMPURE = {"time", "random", "secrets", "uuid", "datetime", "asyncio", "threading", "socket", "os", "subprocess"}
 PURE_ADAPTERS = {
-    *("surface", "text", "qa", "exchange", "checks"),
+    *("surface", "receiving", "text", "qa", "exchange", "checks"),
     *("matrix", "matrix_events", "matrix_history", "matrix_media"),
 }
 """Files of `adapters/` that open nothing and read no clock: the sans-I/O half."""
