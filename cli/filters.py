@@ -165,13 +165,18 @@ def _targets(store: Store, ids: tuple[str, ...], space: str | None, channels: tu
 
 def the_intent(store: Store, prefix: str) -> str:
     """The one intent whose id begins so. Raises `UsageError` for none, and for several with the candidates."""
+    return one_of(store, prefix, starting_with, "intent", "intents list -i")
+
+
+def one_of(store: Store, prefix: str, starting: Callable[..., list[str]], noun: str, look: str) -> str:
+    """The one stream whose id begins so, among those that `starting(cursor, prefix, limit)` finds."""
     wanted = prefix.strip().lower()
     if not _PREFIX.fullmatch(wanted):
-        raise click.UsageError(f"{prefix!r} is no intent id: give the id, or its first digits, from `intents list -i`")
-    found = store.read_sync(starting_with, wanted, CANDIDATES_MAX + 1)
+        raise click.UsageError(f"{prefix!r} is no {noun} id: give the id, or its first digits, from `{look}`")
+    found = store.read_sync(starting, wanted, CANDIDATES_MAX + 1)
     if not found:
-        raise click.UsageError(f"no intent begins with {wanted!r} in {store.path}: look with `intents list -i`")
+        raise click.UsageError(f"no {noun} begins with {wanted!r} in {store.path}: look with `{look}`")
     if len(found) == 1 or found[0] == wanted:
         return found[0]
     shown = ", ".join(found[:CANDIDATES_MAX]) + (", and more" if len(found) > CANDIDATES_MAX else "")
-    raise click.UsageError(f"{wanted!r} begins several intents, give more digits: {shown}")
+    raise click.UsageError(f"{wanted!r} begins several {noun}s, give more digits: {shown}")

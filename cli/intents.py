@@ -252,7 +252,7 @@ def _event_cells(one: Recorded, content: bool) -> list[object]:
 
 
 HIDDEN: Final = frozenset(
-    {"at", "by", "clock", "key", "content_mac", "policy", "lane", "place", "session"}
+    {"at", "by", "clock", "key", "event_key", "content_mac", "policy", "lane", "place", "session", "sender"}
     | {"boot_ms", "config", "credential", "owner", "units"}
 )
 """Fields that are in the columns already, or are digests and settings that say little to a person."""

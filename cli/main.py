@@ -11,6 +11,7 @@ COMMANDS = {
     "send": "send:send",
     "worker": "worker:worker",
     "intents": "intents:intents",
+    "inbound": "inbound:inbound_",
     "workers": "workers:workers",
     "channels": "channels:channels",
     "rebuild": "rebuild:rebuild",

@@ -5,7 +5,6 @@ What may be decided is `ledger.decide`'s business. Repeating a decision changes 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -16,13 +15,14 @@ from ..ledger import decide
 from ..ledger.errors import NotPossible
 from ..ledger.events import Event
 from ..ledger.intent import IntentState, Status
-from ..ledger.limits import KEY_MAX_BYTES, REASON_MAX_CHARS
+from ..ledger.limits import KEY_MAX_BYTES
 from ..ledger.store.apply import apply_sync, dossier_of
 from ..ledger.store.store import Store
 from . import opening
-from .base import PROBLEMS, Command, setup
+from .base import Command, setup
+from .deciding import decisive, each
 from .filters import the_intent
-from .output import emit, plural, say
+from .output import emit, say
 
 Verdict = Literal["sent", "not-sent", "discard"]
 DONE: Final = {"sent": "resolved_sent", "not-sent": "resolved_not_sent", "discard": "discarded"}
@@ -37,23 +37,8 @@ class Done(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-def _reason(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if not value.strip():
-        raise click.UsageError("--reason is empty: say why, it stays in the ledger")
-    if len(value) > REASON_MAX_CHARS:
-        raise click.UsageError(f"--reason has {len(value)} characters, the most is {REASON_MAX_CHARS}: shorten it")
-    return value
-
-
-def _decisive(command: Callable[..., None]) -> Callable[..., None]:
-    """What every verb that changes history asks for."""
-    command = click.option("--yes", is_flag=True, help="Do not ask.")(command)
-    reason = click.option("--reason", required=True, callback=_reason, help="Why: it stays in the ledger.")
-    return reason(click.argument("intents", metavar="ID...", nargs=-1, required=True)(command))
-
-
 @click.command(cls=Command)
-@_decisive
+@decisive("intents")
 def cancel(intents: tuple[str, ...], reason: str, yes: bool) -> None:
     """Take back intents of which nothing was sent. What may have been sent cannot be cancelled: resolve it.
 
@@ -78,7 +63,7 @@ def cancel(intents: tuple[str, ...], reason: str, yes: bool) -> None:
 
 
 @click.command(cls=Command)
-@_decisive
+@decisive("intents")
 @click.option(
     "--as", "verdict", type=click.Choice(["sent", "not-sent", "discard"]), required=True, help="What you know of it."
 )
@@ -145,32 +130,10 @@ def _ended(store: Store, state: IntentState, by: str) -> IntentState:
 
 
 def _each(prefixes: tuple[str, ...], one: Callable[[Store, str], Done], will: str, yes: bool) -> None:
-    """Name all of them first, show the count, ask, then decide one by one. Exit 1 where one was not possible."""
-    with opening.writing(opening.config()) as store:
-        streams = list(dict.fromkeys(the_intent(store, prefix) for prefix in prefixes))
-        click.echo(f"{plural(len(streams), 'intent')} {will}", err=True)
-        if not yes and not _agreed():
-            click.echo("nothing was changed", err=True)
-            sys.exit(PROBLEMS)
-        refused = False
-        for stream in streams:
-            try:
-                done = one(store, stream)
-            except NotPossible as error:
-                done, refused = Done(stream, "not_possible", "unchanged", str(error)), True
-            _tell(done)
-    if refused:
-        sys.exit(PROBLEMS)
+    def refused(stream: str, error: NotPossible) -> Done:
+        return Done(stream, "not_possible", "unchanged", str(error))
 
-
-def _agreed() -> bool:
-    """The answer of whoever can be asked; where nobody can, it is a usage error."""
-    try:
-        return click.confirm("Go on?", err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError("nobody answers on standard input: add --yes") from None
+    each(prefixes, the_intent, one, refused, _tell, noun="intent", will=will, yes=yes)
 
 
 def _tell(done: Done) -> None:

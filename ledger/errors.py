@@ -6,7 +6,8 @@ LedgerError
 │   └── UnknownChannel        no channel of that name and account is configured
 ├── IdempotencyConflict       the key stands for other content
 ├── NotPossible               a decision that the intent's state does not allow
-├── NoSuchIntent              no intent with that id, or none yet at that time
+├── NoSuchStream              nothing with that id
+│   └── NoSuchIntent          no intent with that id, or none yet at that time
 ├── InvalidQuery              a filter, value or position that no read can answer
 ├── HeldStream                (in `fold.py`) an event of the stream cannot be read; it is left alone
 ├── Unappendable              these events cannot be written down
@@ -67,7 +68,11 @@ class NotPossible(LedgerError):
     """A decision that the intent's state does not allow."""
 
 
-class NoSuchIntent(LedgerError):
+class NoSuchStream(LedgerError):
+    """Nothing with that id."""
+
+
+class NoSuchIntent(NoSuchStream):
     """No intent with that id, or none yet at that time."""
 
 

@@ -203,6 +203,23 @@ def failed(
     )
 
 
+def released(state: InboundState, reason: str, *, at: int, by: str) -> i.InboundHeld:
+    """A person lets the turn run again, at once and with all its attempts. Raises `NotPossible`."""
+    if state.status is not InboundStatus.PENDING:
+        why = "a worker runs it now" if state.status is InboundStatus.RUNNING else "its turn is not owed any more"
+        raise NotPossible(f"inbound {state.id} is {_standing(state)}: {why}")
+    return i.InboundHeld(at=at, by=by, reason=reason)
+
+
+def dropped(state: InboundState, reason: str, *, at: int, by: str) -> i.InboundDropped:
+    """A person decides that there will be no turn. Raises `NotPossible`."""
+    if state.status is not InboundStatus.PENDING:
+        running = state.status is InboundStatus.RUNNING
+        why = "a worker runs it now: wait until it ends" if running else "its turn is not owed any more"
+        raise NotPossible(f"inbound {state.id} is {_standing(state)}: {why}")
+    return i.InboundDropped(at=at, by=by, reason="operator", note=reason)
+
+
 def _running(state: InboundState, run: int) -> None:
     """Raises `NotPossible` where the run is not the one that is going on."""
     if state.status is not InboundStatus.RUNNING or state.runs != run:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import apsw
 
 from ..dossier import Dossier, compile_dossier
-from ..errors import Conflict, NoSuchIntent, StaleHead
+from ..errors import Conflict, NoSuchIntent, NoSuchStream, StaleHead
 from ..events import Event
-from ..fold import HeldStream
+from ..fold import HeldStream, State
 from ..intent import IntentState
 from ..limits import DECIDE_TRIES_MAX
 from .append import Append
@@ -45,6 +45,18 @@ def apply_sync(store: Store, stream: str, decision: Decision) -> IntentState:
         if not isinstance(result, Conflict):
             return _intent(result.state)
     raise StaleHead(f"intent {stream} changes faster than anyone can decide about it")
+
+
+def change_sync(store: Store, stream: str, decision: Callable[[State], Event]) -> State:
+    """A decision about a stream of any kind, blocking. What the decision raises gets through."""
+    for _ in range(DECIDE_TRIES_MAX):
+        state = store.state_of(stream)
+        if state is None:
+            raise NoSuchStream(f"no stream {stream}")
+        [result] = store.append_sync(Append(stream, (decision(state),), expected=state.head))
+        if not isinstance(result, Conflict):
+            return result.state
+    raise StaleHead(f"stream {stream} changes faster than anyone can decide about it")
 
 
 def _intent(state: object) -> IntentState:

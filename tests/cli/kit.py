@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from click.testing import CliRunner, Result
 from msgledger.cli.main import main
-from msgledger.ledger import decide
+from msgledger.ledger import decide, inbound
 from msgledger.ledger import events as e
+from msgledger.ledger import inbound_events as i
 from msgledger.ledger.dossier import contents
 from msgledger.ledger.intent import IntentState
-from msgledger.ledger.message import Message, RenderedBatch, RenderedUnit, Target
+from msgledger.ledger.message import Body, Message, RenderedBatch, RenderedUnit, Target
 from msgledger.ledger.outcome import Accepted, Cause, FailureClass, Rejected, Unknown
+from msgledger.ledger.source import SessionSource
 from msgledger.ledger.steps import Start, Terms
 from msgledger.ledger.store.append import NEW, Append, Appended
 from msgledger.ledger.store.store import Store
@@ -145,6 +147,57 @@ class Writer:
         self.start(stream)
         self.lose(stream)
         return stream
+
+
+def inbound_id(number: int) -> str:
+    return f"0193c1{number:02x}-0000-7000-8000-{number:012x}"
+
+
+def receive(
+    w: Writer, number: int, text: str = SECRET_TEXT, *, chat: str = "room-one", session: str | None = None, **more: Any
+) -> str:
+    """A message that came in, whose turn is owed."""
+    stream, names = inbound_id(number), w.store.pseudonyms
+    target = Target.group("qa", chat)
+    message = Message(target, Body(text), direction="inbound", id=f"m{number}", sender="ann")
+    source = SessionSource("qa", "group", chat=chat, sender="ann", message_id=f"m{number}")
+    event = i.InboundRecorded(
+        at=w.tick(),
+        by=f"gateway:{WORKER}",
+        event_key=names.event("qa", "default", f"update-{number}"),
+        channel="qa",
+        account="default",
+        lane=names.lane("default", target),
+        place=names.place(target),
+        session=None if session is None else names.session(session),
+        message_id=f"m{number}",
+        content=i.InboundContent(key=f"update-{number}", message=message, source=source),
+        **more,
+    )
+    w.append(stream, event, expected=NEW)
+    return stream
+
+
+def turn(w: Writer, stream: str, *, fails: int = 0, ends: bool = False) -> str:
+    """Runs of its turn: so many that end badly, then one that ends well."""
+    by = f"worker:{WORKER}"
+    for _ in range(fails):
+        at = max(w.tick(), inbound_state(w, stream).due_at or 0)
+        w.now = at
+        w.append(stream, inbound.dispatched(inbound_state(w, stream), "first", at=at, by=by, owner=WORKER))
+        state = inbound_state(w, stream)
+        w.append(stream, inbound.failed(state, state.runs, "ValueError", "no model", at=w.tick(), by=by))
+    if ends:
+        w.append(stream, inbound.dispatched(inbound_state(w, stream), "first", at=w.tick(), by=by, owner=WORKER))
+        state = inbound_state(w, stream)
+        w.append(stream, inbound.completed(state, state.runs, (intent_id(1),), at=w.tick(), by=by))
+    return stream
+
+
+def inbound_state(w: Writer, stream: str) -> inbound.InboundState:
+    state = w.store.state_of(stream)
+    assert isinstance(state, inbound.InboundState)
+    return state
 
 
 class Ran(NamedTuple):
