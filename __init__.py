@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .adapters.callable import CallableChannel
+    from .adapters.receiving import Ignored, Incoming, Intake, Taken
     from .adapters.surface import (
         Capabilities,
         Change,
@@ -57,12 +58,18 @@ if TYPE_CHECKING:
         Target,
     )
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
+    from .ledger.source import SessionSource
     from .lifecycle.gateway import Gateway, open
+    from .lifecycle.inbound.context import Inbound
     from .lifecycle.reads import Reading, reading
     from .lifecycle.send import Delivery, Sending
 
 _FACE = {
     "CallableChannel": ".adapters.callable",
+    "Ignored": ".adapters.receiving",
+    "Incoming": ".adapters.receiving",
+    "Intake": ".adapters.receiving",
+    "Taken": ".adapters.receiving",
     "Capabilities": ".adapters.surface",
     "Change": ".adapters.surface",
     "Channel": ".adapters.surface",
@@ -105,8 +112,10 @@ _FACE = {
     "Sent": ".ledger.outcome",
     "Unknown": ".ledger.outcome",
     "Unresolved": ".ledger.outcome",
+    "SessionSource": ".ledger.source",
     "Gateway": ".lifecycle.gateway",
     "open": ".lifecycle.gateway",
+    "Inbound": ".lifecycle.inbound.context",
     "Reading": ".lifecycle.reads",
     "reading": ".lifecycle.reads",
     "Delivery": ".lifecycle.send",
@@ -130,6 +139,10 @@ __all__ = [
     "Gateway",
     "Idempotency",
     "IdempotencyConflict",
+    "Ignored",
+    "Inbound",
+    "Incoming",
+    "Intake",
     "InvalidMedia",
     "InvalidMessage",
     "InvalidQuery",
@@ -152,10 +165,12 @@ __all__ = [
     "SendContext",
     "Sending",
     "Sent",
+    "SessionSource",
     "Status",
     "StoreUnavailable",
     "System",
     "SystemReason",
+    "Taken",
     "Target",
     "TextLimit",
     "Unknown",

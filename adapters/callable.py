@@ -11,16 +11,19 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from ..ledger.errors import InvalidConfig
+from ..ledger.inbound_events import AckPolicy
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import Accepted, Cause, NotDispatched, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from .checks import check_declared
+from .receiving import Event, Ignored, Incoming
 from .surface import SURFACE, Capabilities, Lookup, RenderContext, SendContext, TextLimit
 from .text import render_text
 
 Deliver = Callable[[RenderedUnit, SendContext], Awaitable[Outcome | str | int | None]]
 Reconcile = Callable[[RenderedUnit, SendContext], Awaitable[Verdict]]
 Render = Callable[[Message, RenderContext], RenderedBatch]
+Normalize = Callable[[Event], Incoming | Ignored]
 
 
 class CallableChannel:
@@ -35,6 +38,9 @@ class CallableChannel:
 
     reconcile: Reconcile
     """There only where a function was given."""
+    normalize: Normalize
+    """There only where a function was given: then the channel receives too."""
+    dedupe_key: Callable[[Event], str]
     surface: int = SURFACE
 
     def __init__(
@@ -49,12 +55,19 @@ class CallableChannel:
         capabilities: Capabilities | None = None,
         reconcile: Reconcile | None = None,
         render: Render | None = None,
+        normalize: Normalize | None = None,
+        dedupe_key: Callable[[Event], str] | None = None,
+        ack_policy: AckPolicy = "after_record",
         ready: bool | Callable[[], bool] = True,
         credential: str = "",
         config: str = "",
         version: str = "",
     ) -> None:
-        """`capabilities` replaces the text arguments. `reconcile` without it declares a look-up without evidence."""
+        """`capabilities` replaces the text arguments. `reconcile` without it declares a look-up without evidence.
+
+        `normalize` and `dedupe_key` read the events that the gateway gets from the platform: what one says, and what
+        the platform repeats when it delivers it again. They go together.
+        """
         if not callable(deliver):
             raise InvalidConfig(f"channel {name!r} needs an async function as deliver, not {type(deliver).__name__}")
         if capabilities is None:
@@ -73,6 +86,11 @@ class CallableChannel:
         self._deliver, self._render, self._ready, self._look = deliver, render, ready, reconcile
         if reconcile is not None:
             self.reconcile = self._reconcile
+        self.ack_policy: AckPolicy = ack_policy
+        if (normalize is None) != (dedupe_key is None):
+            raise InvalidConfig(f"channel {name!r} needs normalize and dedupe_key together: it has one of them")
+        if normalize is not None and dedupe_key is not None:
+            self.normalize, self.dedupe_key = normalize, dedupe_key
 
     def __repr__(self) -> str:
         return f"CallableChannel({self.name!r}, account={self.account!r})"

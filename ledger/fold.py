@@ -73,7 +73,13 @@ def fold(stream: str, events: Iterable[tuple[Event | Opaque, int, int]]) -> Stat
 
 def known(state: State, event: Event) -> bool:
     """Whether a fact is in the ledger already."""
-    return isinstance(state, IntentState) and life.known(state, event)
+    match state:
+        case IntentState():
+            return life.known(state, event)
+        case InboundState():
+            return inbound.known(state, event)
+        case _:
+            return False
 
 
 def ended(state: State) -> bool:

@@ -49,6 +49,7 @@ class InboundState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     bot: bool = False
     addressed: bool = True
     ack: i.AckPolicy = "after_record"
+    via: i.AckKind = "transport"
     status: InboundStatus
     hold: i.InboundHold | None = None
     drop: i.DropReason | None = None
@@ -98,6 +99,7 @@ def record(stream: str, event: i.InboundRecorded, position: int, recorded_at: in
         bot=event.bot,
         addressed=event.addressed,
         ack=event.ack,
+        via=event.via,
         status=InboundStatus.PENDING if event.addressed else InboundStatus.CONTEXT,
         due_at=event.at if event.addressed else None,
     )
@@ -122,6 +124,11 @@ def drop(stream: str, event: i.InboundDropped, position: int, recorded_at: int) 
         status=InboundStatus.DROPPED,
         drop=event.reason,
     )
+
+
+def known(state: InboundState, event: Event) -> bool:
+    """Whether the ledger has this fact already: acknowledged twice is once."""
+    return isinstance(event, i.Acknowledged) and event.ack == state.via and state.acknowledged_at is not None
 
 
 def evolve(state: InboundState, event: Event, recorded_at: int) -> InboundState:
@@ -162,11 +169,32 @@ def evolve(state: InboundState, event: Event, recorded_at: int) -> InboundState:
 # ---- decisions
 
 
+def acknowledgement(state: InboundState, *, at: int, by: str) -> tuple[i.Acknowledged, ...]:
+    """The event that goes with the one that led to `state`, where that is the point that its policy waits for.
+
+    A dropped message has no turn that could acknowledge it by hand.
+    """
+    reached = {
+        "immediate": True,
+        "after_record": True,
+        "after_durable_send": state.settled,
+        "manual": state.status is InboundStatus.DROPPED,
+    }
+    if state.acknowledged_at is not None or not reached[state.ack]:
+        return ()
+    return (i.Acknowledged(at=at, by=by, ack=state.via, policy=state.ack),)
+
+
 def dispatched(state: InboundState, why: i.RunWhy, *, at: int, by: str, owner: str) -> i.InboundDispatched:
     """Begin a run. Raises `NotPossible` where none may begin."""
     if state.status is not InboundStatus.PENDING or state.hold is not None:
         raise NotPossible(f"inbound {state.id} is {_standing(state)}: no turn can begin")
     return i.InboundDispatched(at=at, by=by, run=state.runs + 1, owner=owner, why=why)
+
+
+def taken_over(state: InboundState, *, at: int, by: str) -> i.InboundFailed:
+    """The worker that ran it is gone: it counts as a bad end, so that a message that kills its worker is held."""
+    return failed(state, state.runs, "owner_lost", "", at=at, by=by, chance=0.0)
 
 
 def completed(state: InboundState, run: int, intents: tuple[str, ...], *, at: int, by: str) -> i.InboundCompleted:

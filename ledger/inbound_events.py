@@ -30,6 +30,8 @@ class InboundContent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
     """The platform's key of the event."""
     message: Message
     source: SessionSource
+    session: str | None = None
+    """The session's key in the open."""
 
 
 class InboundRecorded(Event, frozen=True, gc=False, kw_only=True):
@@ -51,6 +53,8 @@ class InboundRecorded(Event, frozen=True, gc=False, kw_only=True):
     addressed: bool = True
     """False: it does not speak to us. It starts no turn and is context for the next that does."""
     ack: AckPolicy = "after_record"
+    via: AckKind = "transport"
+    """What the platform waits for: `offset` where it was polled for."""
     origin: Origin = NO_ORIGIN
     sent_at: int | None = None
     """UTC milliseconds on the platform's clock."""

@@ -71,6 +71,14 @@ AGE_SYSTEM_MS: Final = 24 * HOUR_MS
 # Turns.
 TURN_ATTEMPTS_MAX: Final = 5
 """How often a turn may end badly before it is held."""
+TURNS_MAX: Final = 64
+"""How many turns of one gateway run at once."""
+TURN_TIMEOUT_S: Final = 3_600.0
+"""How long one run of a turn may take; then it is cancelled and counts as a bad end."""
+TURN_SENDS_MAX: Final = 100
+"""How many messages one turn may send, edit or delete."""
+ACKS_WAITING_MAX: Final = 10_000
+"""How many events may wait for the point at which they are acknowledged; one more is refused."""
 TURN_BACKOFF_MS: Final = (1 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MINUTE_MS)
 """The ceiling of the wait after the 1st, 2nd, ... bad end of a turn; the last repeats."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from mimetypes import guess_type
 from pathlib import PurePath
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol, overload
 
 import msgspec
 
@@ -186,6 +186,19 @@ def _kind(media_type: str | None) -> MediaKind:
             return "file"
 
 
+class _Text:
+    """`Message.text(...)` makes the usual message; `message.text` is what it says."""
+
+    @overload
+    def __get__(self, message: None, owner: type[Message]) -> _MakesText: ...
+    @overload
+    def __get__(self, message: Message, owner: type[Message]) -> str: ...
+    def __get__(self, message: Message | None, owner: type[Message]) -> _MakesText | str:
+        if message is None:
+            return _text_message
+        return "" if message.body is None else message.body.text
+
+
 class Message(Value, frozen=True, gc=False):
     """What should become visible, or what became visible to us."""
 
@@ -202,9 +215,13 @@ class Message(Value, frozen=True, gc=False):
     """UTC milliseconds on the platform's clock."""
     raw: dict[str, Any] | None = None
 
-    @classmethod
-    def text(
-        cls,
+    text: ClassVar[_Text] = _Text()
+    """Of the class: `text(words, to=target, ...)`, the usual outbound message. Of a message: the words, "" without."""
+
+
+class _MakesText(Protocol):
+    def __call__(
+        self,
         text: str,
         *,
         to: Target,
@@ -213,16 +230,28 @@ class Message(Value, frozen=True, gc=False):
         origin: Origin | None = None,
         account: str | None = None,
         attachments: tuple[Attachment, ...] = (),
-    ) -> Message:
-        """The usual outbound message: a text for one target."""
-        return cls(
-            target=to,
-            body=Body(text, format),
-            attachments=attachments,
-            relation=relation if relation is not None else NO_RELATION,
-            origin=origin if origin is not None else NO_ORIGIN,
-            account=account,
-        )
+    ) -> Message: ...
+
+
+def _text_message(
+    text: str,
+    *,
+    to: Target,
+    relation: Relation | None = None,
+    format: Format = "plain",
+    origin: Origin | None = None,
+    account: str | None = None,
+    attachments: tuple[Attachment, ...] = (),
+) -> Message:
+    """The usual outbound message: a text for one target."""
+    return Message(
+        target=to,
+        body=Body(text, format),
+        attachments=attachments,
+        relation=relation if relation is not None else NO_RELATION,
+        origin=origin if origin is not None else NO_ORIGIN,
+        account=account,
+    )
 
 
 class RenderedUnit(Value, frozen=True, gc=False):

@@ -12,10 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..adapters import calls
+from ..adapters.receiving import Event, Intake, Taken
 from ..adapters.surface import Channel, opens
 from ..ledger import events as e
 from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
-from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX
+from ..ledger.inbound_events import AckKind
+from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX, TURN_TIMEOUT_S, TURNS_MAX
 from ..ledger.message import Message
 from ..ledger.store.append import NEW, Append
 from ..ledger.store.clock import Clock, host_name, new_id
@@ -23,12 +25,17 @@ from ..ledger.store.owner import Owner
 from ..ledger.store.store import Store
 from ..projections import VIEWS
 from ..projections.effects import Fn, Subscriber, When
+from ..projections.inbound import owners_of_turns
 from ..projections.intents import owners_in_flight
 from ..version import __version__
 from .dispatch.direct import Direct
 from .dispatch.loop import Dispatcher
+from .inbound.acks import Choice
+from .inbound.context import Handler, Inbound
+from .inbound.flow import Authorize
 from .plan import Durable, Options, Planner
 from .reads import Reads
+from .receive import Receiving, Settings
 from .send import Delivery, Sender, Sending
 
 
@@ -45,10 +52,18 @@ class Gateway(Reads):
         *,
         durability: Durable = "required",
         lock_wait_s: float = APPEND_WAIT_MS / 1000,
+        on_message: Handler | None = None,
+        authorize: Authorize | None = None,
+        ack: Choice | None = None,
+        turns_max: int = TURNS_MAX,
+        turn_timeout_s: float = TURN_TIMEOUT_S,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         super().__init__(clock)
+        self._settings = Settings(
+            handler=on_message, authorize=authorize, ack=ack, turns_max=turns_max, turn_timeout_s=turn_timeout_s
+        )
         self._path = path
         self._channels = _by_account(channels)
         self._durability: Durable = durability
@@ -92,7 +107,7 @@ class Gateway(Reads):
         self.worker = new_id(self._clock.wall_ms())
         self._owner.hold(self.worker)
         await self._append_started(store)
-        self._owner.sweep({self.worker, *await store.read(owners_in_flight)})
+        self._owner.sweep({self.worker, *await store.read(owners_in_flight), *await store.read(owners_of_turns)})
         self._dispatcher = Dispatcher(
             store,
             self._channels,
@@ -104,7 +119,21 @@ class Gateway(Reads):
         self._direct = Direct(self._dispatcher)
         planner = Planner(self._channels, store.pseudonyms, worker=self.worker, clock=self._clock)
         self._sender = Sender(planner, self._dispatcher, self._direct)
-        self._stops: list[Callable[[], None]] = [store.on_foreign_commit(self._dispatcher.news)]
+        self._receiving = Receiving(
+            store,
+            self._channels,
+            self._sender,
+            self._settings,
+            worker=self.worker,
+            clock=self._clock,
+            chance=self._chance,
+            is_dead=self._owner.is_dead,
+            durability=self._durability,
+        )
+        self._stops: list[Callable[[], None]] = [
+            store.on_foreign_commit(self._dispatcher.news),
+            store.on_foreign_commit(self._receiving.news),
+        ]
         for channel in self._channels.values():
             if opens(channel):
                 await channel.open()
@@ -112,6 +141,7 @@ class Gateway(Reads):
             await self._subscribe(store, name, when, fn)
         self._dispatcher.start()
         self._dispatcher.attempts.media.start()
+        self._receiving.start()
 
     async def _append_started(self, store: Store) -> None:
         started = e.WorkerStarted(
@@ -134,6 +164,7 @@ class Gateway(Reads):
             return
         self._end_followers()
         try:
+            await self._receiving.stop()
             await self._dispatcher.stop()
             await self._direct.stop()
             await self._dispatcher.attempts.media.close()
@@ -227,6 +258,32 @@ class Gateway(Reads):
         self._opened()
         return await self._sender.cancel(_intent(of), reason, f"gateway:{self.worker}")
 
+    # ---- receiving
+
+    def receiving(
+        self, event: Event, *, channel: str, account: str | None = None, ack: str | None = None
+    ) -> AbstractAsyncContextManager[Inbound]:
+        """One event of a platform, and its turn as a block: recorded on entry, done when the block ends.
+
+        A repetition, an echo and what `authorize` refuses end the block at its first use of `inbound`, quietly; ask
+        `inbound.skipped` for the reason. An exception in the block has the turn run again, by the handler if there is
+        one, else when the platform delivers the event again. `ack`: the policy for this event. Raises `UnknownChannel`,
+        and a `StoreUnavailable` where it could not be recorded: then the platform must not be told that we have it.
+        """
+        self._opened()
+        return self._receiving.receiving(event, self._receiving.channel(channel, account), ack)
+
+    async def receive(self, event: Event, *, channel: str, account: str | None = None, ack: str | None = None) -> Taken:
+        """Record one event of a platform; the handler does the turn. `await taken.done` before the platform is told."""
+        self._opened()
+        found = self._receiving.channel(channel, account)
+        return await self._receiving.take(event, found, self._receiving.policy(found, ack), "transport")
+
+    def intake(self, channel: str, account: str | None = None, *, via: AckKind = "transport") -> Intake:
+        """What a driver of one's own is given: the one way in, and the polling cursor. See docs/receiving.md."""
+        self._opened()
+        return self._receiving.intake(self._receiving.channel(channel, account), via)
+
     # ---- effects
 
     async def on_sent(self, name: str, fn: Fn) -> None:
@@ -256,14 +313,36 @@ def open(
     *,
     durability: Durable = "required",
     lock_wait_s: float = APPEND_WAIT_MS / 1000,
+    on_message: Handler | None = None,
+    authorize: Authorize | None = None,
+    ack: Choice | None = None,
+    turns_max: int = TURNS_MAX,
+    turn_timeout_s: float = TURN_TIMEOUT_S,
 ) -> Gateway:
     """A gateway over the ledger at `path`, which is made where there is none. Use it with `async with`.
 
     `durability`: what a send gets that says nothing of its own. `lock_wait_s`: how long anything waits for a ledger
-    that another process has locked. Raises a `CannotOpen` or `StoreUnavailable` when it is entered, `InvalidConfig`
-    for a channel that cannot be worked with.
+    that another process has locked.
+
+    `on_message(inbound)`: the handler of what comes in. With it every channel that polls or has a socket is received
+    from; each message is recorded, handled in order per conversation, and handled again where that did not end well.
+    `authorize(incoming)`: False, or why not, for what is not to be answered. `ack`: the acknowledgement policy, one or
+    one a channel: `after_record`, `after_durable_send`, `manual`, `immediate:<reason>`; else the channel's own.
+
+    Raises a `CannotOpen` or `StoreUnavailable` when it is entered, `InvalidConfig` for a channel or setting that cannot
+    be worked with.
     """
-    return Gateway(path, channels, durability=durability, lock_wait_s=lock_wait_s)
+    return Gateway(
+        path,
+        channels,
+        durability=durability,
+        lock_wait_s=lock_wait_s,
+        on_message=on_message,
+        authorize=authorize,
+        ack=ack,
+        turns_max=turns_max,
+        turn_timeout_s=turn_timeout_s,
+    )
 
 
 def _by_account(channels: Sequence[Channel]) -> dict[tuple[str, str], Channel]:

@@ -54,6 +54,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     ordinal: int | None = None
     session: str | None = None
+    inbound: str | None = None
+    """The inbound message in whose turn it is sent: with `ordinal` it gives a key, and the first content stands."""
     durability: Durable = "required"
     on_unknown: e.OnUnknown = "hold"
     ordered: bool = True
@@ -122,7 +124,7 @@ class Planner:
             relation=type(relation).__name__.lower(),
             origin=message.origin,
             session=None if session is None else pseudonyms.session(session),
-            inbound=relation.inbound if isinstance(relation, Reply) else None,
+            inbound=options.inbound or (relation.inbound if isinstance(relation, Reply) else None),
             durability="best_effort" if options.durability == "best_effort" else "required",
             policy=self._policy(message, options, at),
             units=e.planned(batch.units),
@@ -205,6 +207,8 @@ class Planner:
             if not options.key or len(options.key.encode("utf-8", "replace")) > KEY_MAX_BYTES:
                 raise InvalidMessage(f"key {options.key[:80]!r} must have 1 to {KEY_MAX_BYTES} bytes")
             return options.key, True
+        if options.inbound is not None and options.ordinal is not None and options.producer is None:
+            return join("turn", options.inbound, str(options.ordinal)).decode(), False
         if options.producer is None and options.run is None:
             return stream, False
         if options.producer is None or options.run is None:

@@ -60,7 +60,8 @@ class InboundView:
         f"CREATE TABLE IF NOT EXISTS inbound ({', '.join(f'{name} {kind}' for name, kind in COLUMNS)})"
         " STRICT, WITHOUT ROWID",
         "CREATE UNIQUE INDEX IF NOT EXISTS inbound_event ON inbound(event_key)",
-        f"CREATE INDEX IF NOT EXISTS inbound_lane ON inbound(lane, position) WHERE {OWED}",
+        f"CREATE INDEX IF NOT EXISTS inbound_lane ON inbound(lane, position) WHERE {OWED} AND hold IS NULL",
+        "CREATE INDEX IF NOT EXISTS inbound_held ON inbound(position) WHERE hold IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS inbound_context ON inbound(lane, position) WHERE addressed = 0",
         "CREATE INDEX IF NOT EXISTS inbound_session ON inbound(session, position) WHERE session IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS inbound_message ON inbound(place, message_id) WHERE message_id IS NOT NULL",
@@ -132,13 +133,54 @@ class TurnFree:
                 raise LaneBusy(f"the turn of inbound {id} is before that of {state.id}, or runs")
 
 
+_IN_THE_WAY: Final = f"{OWED} AND hold IS NULL"
 LANE_TURNS: Final = f"""
 SELECT * FROM (SELECT id, position, status FROM inbound
-  WHERE lane = ? AND {OWED} AND hold IS NULL ORDER BY position LIMIT ?)
+  WHERE lane = ? AND {_IN_THE_WAY} ORDER BY position LIMIT ?)
 UNION
-SELECT id, position, status FROM inbound WHERE lane = ? AND {OWED} AND status = 'running'
+SELECT id, position, status FROM inbound WHERE lane = ? AND {_IN_THE_WAY} AND status = 'running'
 """
 """The first open turns of a lane, and what runs there."""
+
+
+TURN_HEADS: Final = f"""
+WITH RECURSIVE lanes(lane) AS (
+  SELECT min(lane) FROM inbound WHERE {_IN_THE_WAY}
+  UNION ALL
+  SELECT (SELECT min(i.lane) FROM inbound i WHERE i.{OWED} AND i.hold IS NULL AND i.lane > lanes.lane)
+  FROM lanes WHERE lanes.lane IS NOT NULL
+), heads(id) AS (
+  SELECT (SELECT i.id FROM inbound i WHERE i.lane = lanes.lane AND i.{OWED} AND i.hold IS NULL
+          ORDER BY i.position LIMIT 1)
+  FROM lanes WHERE lanes.lane IS NOT NULL
+)
+SELECT i.id, i.lane, i.status, i.owner, coalesce(i.due_at, 0), i.head FROM heads JOIN inbound i ON i.id = heads.id
+ORDER BY 5
+"""
+"""The first open turn of each lane, by hopping over the lane index: what waits behind it costs nothing."""
+
+
+class TurnHead(msgspec.Struct, frozen=True, gc=False):
+    """The turn that a lane is at."""
+
+    id: str
+    lane: str
+    status: str
+    owner: str | None
+    due_at: int
+    """UTC milliseconds."""
+    head: int
+
+
+def turn_heads(cursor: Cursor) -> list[TurnHead]:
+    """One a lane, the one that is due first in front."""
+    return [TurnHead(*row) for row in cursor.execute(TURN_HEADS)]
+
+
+def owners_of_turns(cursor: Cursor) -> list[str]:
+    """The workers whose turns run, as far as the ledger knows."""
+    rows = cursor.execute(f"SELECT DISTINCT owner FROM inbound WHERE {_IN_THE_WAY} AND status = 'running'")
+    return [row[0] for row in rows]
 
 
 class InboundRow(msgspec.Struct, frozen=True, gc=False):

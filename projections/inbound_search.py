@@ -25,6 +25,11 @@ CLOSED: Final[dict[str, tuple[str, ...]]] = {
 """The filters whose values are a closed set."""
 _COLUMNS: Final = ", ".join(f"i.{name}" for name, _ in COLUMNS)
 _LOG: Final = "stored_events e CROSS JOIN inbound i ON i.id = e.originator_id AND i.position = e.notification_id"
+_OWED: Final = (
+    f"SELECT id FROM inbound INDEXED BY inbound_lane WHERE {OWED} AND hold IS NULL"
+    f" UNION ALL SELECT id FROM inbound INDEXED BY inbound_held WHERE hold IS NOT NULL"
+)
+"""A small index for what is in the way of its lane, and one for what is held."""
 _PLACES: Final = "SELECT DISTINCT channel FROM inbound"
 
 
@@ -90,7 +95,7 @@ def channels_heard(cursor: Cursor) -> list[str]:
 def _asked(cursor: Cursor, query: InboundQuery) -> tuple[str, str, tuple[Any, ...]]:
     """Where to look, and for what."""
     if set(query.statuses) <= OPEN:
-        source, conditions = "inbound i INDEXED BY inbound_lane", [f"i.{OWED}"]
+        source, conditions = "inbound i", [f"i.id IN ({_OWED})"]
     elif query.session:
         source, conditions = "inbound i INDEXED BY inbound_session", ["i.session IS NOT NULL"]
     else:

@@ -27,6 +27,18 @@ POINTS: Final = (
     "after-deliver",
     "after-fact",
     "after-look-up",
+    # lifecycle: an event that comes in, and its turn
+    "after-normalize",
+    "after-gate",
+    "before-inbound",
+    "after-inbound",
+    "before-dispatch",
+    "after-dispatch",
+    "after-handler",
+    "after-completion",
+    "before-acknowledge",
+    "before-advance",
+    "after-advance",
 )
 """Every name that the code uses; a test fails if one is never hit."""
 

@@ -100,6 +100,7 @@ class VirtualClock:
             waits
             and self._outstanding == 0
             and not any(gateway.dispatcher.busy or gateway.dispatcher._wake.is_set() for gateway in self.gateways)
+            and not any(gateway.turns.busy or gateway.turns.pending for gateway in self.gateways)
         )
 
     def watch(self, store: Any) -> None:

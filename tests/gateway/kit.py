@@ -53,6 +53,10 @@ class TestGateway(Gateway):
     def dispatcher(self) -> Any:
         return self._dispatcher
 
+    @property
+    def turns(self) -> Any:
+        return self._receiving.turns
+
     async def start(self) -> None:
         await super().start()
         self._bench.clock.gateways.append(self)
@@ -74,7 +78,10 @@ class TestGateway(Gateway):
 
         store.append = dead  # type: ignore[method-assign]
         dispatcher._closing = True
-        tasks = [dispatcher._loop_task, *dispatcher.busy.values()]
+        turns = self.turns
+        turns._closing = True
+        tasks = [dispatcher._loop_task, *dispatcher.busy.values(), *turns.busy.values(), *self._receiving._drivers]
+        tasks += [turns._task] if turns._task is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
