@@ -160,7 +160,7 @@ def test_a_position_that_was_not_given_is_refused(bench: Bench) -> None:
                     await anext(gateway.events(after=9, follow=follow))
             with pytest.raises(InvalidQuery, match="after: -1 is no position"):
                 gateway.events(after=-1)
-            with pytest.raises(InvalidQuery, match="no event type 'Nothing': there are AttemptFailed, "):
+            with pytest.raises(InvalidQuery, match="no event type 'Nothing': there are Acknowledged, "):
                 gateway.events(topics=["UnitAccepted", "Nothing"])
 
     bench.run(main())
