@@ -4,6 +4,7 @@ LedgerError
 ├── InvalidMessage            the message cannot be sent as it is; nothing was recorded
 │   ├── InvalidMedia          the file of an attachment cannot be taken as it is
 │   └── UnknownChannel        no channel of that name and account is configured
+├── UnroutableSource          a source that names no conversation
 ├── IdempotencyConflict       the key stands for other content
 ├── NotPossible               a decision that the intent's state does not allow
 ├── NoSuchStream              nothing with that id
@@ -54,6 +55,10 @@ class InvalidMedia(InvalidMessage):
 
 class UnknownChannel(InvalidMessage):
     """No channel of that name and account is configured."""
+
+
+class UnroutableSource(LedgerError):
+    """The source of a message names no conversation: it has no session, and strangers never share one."""
 
 
 class IdempotencyConflict(LedgerError):
