@@ -12,6 +12,7 @@ COMMANDS = {
     "worker": "worker:worker",
     "intents": "intents:intents",
     "inbound": "inbound:inbound_",
+    "sessions": "sessions:sessions",
     "workers": "workers:workers",
     "channels": "channels:channels",
     "rebuild": "rebuild:rebuild",

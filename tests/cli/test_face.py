@@ -38,6 +38,7 @@ def test_every_command_that_is_promised_is_there() -> None:
     leaves = {" ".join(path) for path, command in ALL if not isinstance(command, click.Group)}
     assert leaves == {
         *("send", "worker run", "workers list", "rebuild", "doctor", "channels", "demo"),
+        *(f"sessions {verb}" for verb in ("list", "show", "history", "suspend", "resume", "reset")),
         *(f"inbound {verb}" for verb in ("list", "show", "retry", "drop")),
         *(f"intents {verb}" for verb in ("list", "show", "tail", "replay", "timeline", "explain", "cancel", "resolve")),
     }
