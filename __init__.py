@@ -35,9 +35,11 @@ if TYPE_CHECKING:
         InvalidQuery,
         LedgerError,
         NoSuchIntent,
+        NoSuchStream,
         NotPossible,
         StoreUnavailable,
         UnknownChannel,
+        UnroutableSource,
         WriteUncertain,
     )
     from .ledger.intent import Status
@@ -58,9 +60,11 @@ if TYPE_CHECKING:
         Target,
     )
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
+    from .ledger.session import SessionPolicy
     from .ledger.source import SessionSource
     from .lifecycle.gateway import Gateway, open
     from .lifecycle.inbound.context import Inbound
+    from .lifecycle.inbound.route import SessionContext
     from .lifecycle.reads import Reading, reading
     from .lifecycle.send import Delivery, Sending
 
@@ -85,9 +89,11 @@ _FACE = {
     "InvalidQuery": ".ledger.errors",
     "LedgerError": ".ledger.errors",
     "NoSuchIntent": ".ledger.errors",
+    "NoSuchStream": ".ledger.errors",
     "NotPossible": ".ledger.errors",
     "StoreUnavailable": ".ledger.errors",
     "UnknownChannel": ".ledger.errors",
+    "UnroutableSource": ".ledger.errors",
     "WriteUncertain": ".ledger.errors",
     "Status": ".ledger.intent",
     "Attachment": ".ledger.message",
@@ -112,10 +118,12 @@ _FACE = {
     "Sent": ".ledger.outcome",
     "Unknown": ".ledger.outcome",
     "Unresolved": ".ledger.outcome",
+    "SessionPolicy": ".ledger.session",
     "SessionSource": ".ledger.source",
     "Gateway": ".lifecycle.gateway",
     "open": ".lifecycle.gateway",
     "Inbound": ".lifecycle.inbound.context",
+    "SessionContext": ".lifecycle.inbound.route",
     "Reading": ".lifecycle.reads",
     "reading": ".lifecycle.reads",
     "Delivery": ".lifecycle.send",
@@ -150,6 +158,7 @@ __all__ = [
     "Lookup",
     "Message",
     "NoSuchIntent",
+    "NoSuchStream",
     "NotDispatched",
     "NotPossible",
     "NotSent",
@@ -165,6 +174,8 @@ __all__ = [
     "SendContext",
     "Sending",
     "Sent",
+    "SessionContext",
+    "SessionPolicy",
     "SessionSource",
     "Status",
     "StoreUnavailable",
@@ -176,6 +187,7 @@ __all__ = [
     "Unknown",
     "UnknownChannel",
     "Unresolved",
+    "UnroutableSource",
     "WriteUncertain",
     "__version__",
     "open",

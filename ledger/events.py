@@ -299,6 +299,8 @@ class WorkerStarted(Event, frozen=True, gc=False, kw_only=True):
     channels: dict[str, str] = {}
     """Channel name to its version."""
     config: str = ""
+    interrupted: int = 0
+    """Turns that it found running, whose workers are dead."""
 
 
 class ChannelReady(Event, frozen=True, gc=False, kw_only=True):

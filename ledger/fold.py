@@ -78,6 +78,8 @@ def known(state: State, event: Event) -> bool:
             return life.known(state, event)
         case InboundState():
             return inbound.known(state, event)
+        case SessionState():
+            return session.known(state, event)
         case _:
             return False
 

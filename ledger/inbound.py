@@ -29,6 +29,8 @@ class InboundStatus(StrEnum):
     """It does not speak to us: kept for the turn that does."""
 
 
+OWNER_LOST: Final = "owner_lost"
+"""The `error` of a run whose worker died."""
 OPEN: Final = frozenset({InboundStatus.PENDING, InboundStatus.RUNNING})
 
 
@@ -60,6 +62,8 @@ class InboundState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     due_at: int | None = None
     """UTC milliseconds before which the next run does not begin; None where none is to begin."""
     error: str | None = None
+    interrupted: bool = False
+    """Whether the last run ended with its worker."""
     acknowledged_at: int | None = None
     """When the policy's point was durable (UTC ms): transport or offset may be acknowledged."""
     intents: tuple[str, ...] = ()
@@ -157,6 +161,7 @@ def evolve(state: InboundState, event: Event, recorded_at: int) -> InboundState:
                 due_at=event.retry_at,
                 hold=event.hold,
                 error=event.error,
+                interrupted=event.error == OWNER_LOST,
             )
         case i.InboundHeld() if event.hold is not None:
             return replace(state, status=InboundStatus.PENDING, owner=None, due_at=None, hold=event.hold)
@@ -194,7 +199,7 @@ def dispatched(state: InboundState, why: i.RunWhy, *, at: int, by: str, owner: s
 
 def taken_over(state: InboundState, *, at: int, by: str) -> i.InboundFailed:
     """The worker that ran it is gone: it counts as a bad end, so that a message that kills its worker is held."""
-    return failed(state, state.runs, "owner_lost", "", at=at, by=by, chance=0.0)
+    return failed(state, state.runs, OWNER_LOST, "", at=at, by=by, chance=0.0)
 
 
 def completed(state: InboundState, run: int, intents: tuple[str, ...], *, at: int, by: str) -> i.InboundCompleted:

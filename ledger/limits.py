@@ -82,6 +82,19 @@ ACKS_WAITING_MAX: Final = 10_000
 TURN_BACKOFF_MS: Final = (1 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MINUTE_MS)
 """The ceiling of the wait after the 1st, 2nd, ... bad end of a turn; the last repeats."""
 
+# Sessions.
+FRESHNESS_S: Final = 3_600.0
+"""How long after its last message a conversation is simply continued."""
+RESUMES_MAX: Final = 3
+"""So many interruptions of one session in a row suspend it."""
+RESTARTS_MAX: Final = 3
+RESTARTS_WITHIN_MS: Final = 60 * SECOND_MS
+"""So many starts within this time, each after turns that were interrupted, stop the automatic resuming."""
+MENTIONS_MAX: Final = 50
+"""How many messages that did not speak to us are handed over as context."""
+HISTORY_MAX: Final = 1_000
+"""The most entries of one page of a conversation."""
+
 # The store.
 APPEND_WAIT_MS: Final = 5 * SECOND_MS
 """How long an append may wait for a locked ledger before it is refused."""

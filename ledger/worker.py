@@ -25,6 +25,8 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stopped: str | None = None
     down: tuple[str, ...] = ()
     """Channels (`name/account`) that it cannot use now."""
+    interrupted: int = 0
+    """Turns that it found cut off when it started."""
     lost: int = 0
     """Best-effort sends that went out without the ledger."""
 
@@ -43,6 +45,7 @@ def start(stream: str, event: e.WorkerStarted, position: int, recorded_at: int) 
         channels=event.channels,
         config=event.config,
         started_at=event.at,
+        interrupted=event.interrupted,
     )
 
 

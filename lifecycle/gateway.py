@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..adapters import calls
 from ..adapters.receiving import Event, Intake, Taken
@@ -19,13 +19,14 @@ from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
 from ..ledger.inbound_events import AckKind
 from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX, TURN_TIMEOUT_S, TURNS_MAX
 from ..ledger.message import Message
+from ..ledger.session import SessionPolicy
 from ..ledger.store.append import NEW, Append
 from ..ledger.store.clock import Clock, host_name, new_id
 from ..ledger.store.owner import Owner
 from ..ledger.store.store import Store
 from ..projections import VIEWS
 from ..projections.effects import Fn, Subscriber, When
-from ..projections.inbound import owners_of_turns
+from ..projections.inbound import running_turns
 from ..projections.intents import owners_in_flight
 from ..version import __version__
 from .dispatch.direct import Direct
@@ -37,6 +38,9 @@ from .plan import Durable, Options, Planner
 from .reads import Reads
 from .receive import Receiving, Settings
 from .send import Delivery, Sender, Sending
+
+SESSIONS: Final = SessionPolicy()
+"""What a gateway has that says nothing of its sessions."""
 
 
 class Gateway(Reads):
@@ -55,6 +59,7 @@ class Gateway(Reads):
         on_message: Handler | None = None,
         authorize: Authorize | None = None,
         ack: Choice | None = None,
+        sessions: SessionPolicy = SESSIONS,
         turns_max: int = TURNS_MAX,
         turn_timeout_s: float = TURN_TIMEOUT_S,
         clock: Clock | None = None,
@@ -62,7 +67,12 @@ class Gateway(Reads):
     ) -> None:
         super().__init__(clock)
         self._settings = Settings(
-            handler=on_message, authorize=authorize, ack=ack, turns_max=turns_max, turn_timeout_s=turn_timeout_s
+            handler=on_message,
+            authorize=authorize,
+            ack=ack,
+            sessions=sessions,
+            turns_max=turns_max,
+            turn_timeout_s=turn_timeout_s,
         )
         self._path = path
         self._channels = _by_account(channels)
@@ -106,8 +116,10 @@ class Gateway(Reads):
     async def _begin(self, store: Store) -> None:
         self.worker = new_id(self._clock.wall_ms())
         self._owner.hold(self.worker)
-        await self._append_started(store)
-        self._owner.sweep({self.worker, *await store.read(owners_in_flight), *await store.read(owners_of_turns)})
+        running = await store.read(running_turns)
+        interrupted = [stream for stream, owner in running if self._owner.is_dead(owner)]
+        await self._append_started(store, len(interrupted))
+        self._owner.sweep({self.worker, *await store.read(owners_in_flight), *(owner for _, owner in running)})
         self._dispatcher = Dispatcher(
             store,
             self._channels,
@@ -133,7 +145,9 @@ class Gateway(Reads):
         self._stops: list[Callable[[], None]] = [
             store.on_foreign_commit(self._dispatcher.news),
             store.on_foreign_commit(self._receiving.news),
+            store.on_commit(lambda _: self._receiving.committed()),
         ]
+        await self._receiving.begin(interrupted)
         for channel in self._channels.values():
             if opens(channel):
                 await channel.open()
@@ -143,7 +157,7 @@ class Gateway(Reads):
         self._dispatcher.attempts.media.start()
         self._receiving.start()
 
-    async def _append_started(self, store: Store) -> None:
+    async def _append_started(self, store: Store, interrupted: int) -> None:
         started = e.WorkerStarted(
             at=self._clock.wall_ms(),
             by=f"worker:{self.worker}",
@@ -152,6 +166,7 @@ class Gateway(Reads):
             pid=os.getpid(),
             msgledger=__version__,
             channels={f"{name}/{account}": channel.version for (name, account), channel in self._channels.items()},
+            interrupted=interrupted,
         )
         [result] = await store.append(Append(self.worker, (started,), expected=NEW))
         if isinstance(result, Exception):
@@ -316,6 +331,7 @@ def open(
     on_message: Handler | None = None,
     authorize: Authorize | None = None,
     ack: Choice | None = None,
+    sessions: SessionPolicy = SESSIONS,
     turns_max: int = TURNS_MAX,
     turn_timeout_s: float = TURN_TIMEOUT_S,
 ) -> Gateway:
@@ -328,6 +344,8 @@ def open(
     from; each message is recorded, handled in order per conversation, and handled again where that did not end well.
     `authorize(incoming)`: False, or why not, for what is not to be answered. `ack`: the acknowledgement policy, one or
     one a channel: `after_record`, `after_durable_send`, `manual`, `immediate:<reason>`; else the channel's own.
+    `sessions`: who shares a conversation, and when it begins anew. A run of a turn takes at most `turn_timeout_s`, and
+    `turns_max` run at once.
 
     Raises a `CannotOpen` or `StoreUnavailable` when it is entered, `InvalidConfig` for a channel or setting that cannot
     be worked with.
@@ -340,6 +358,7 @@ def open(
         on_message=on_message,
         authorize=authorize,
         ack=ack,
+        sessions=sessions,
         turns_max=turns_max,
         turn_timeout_s=turn_timeout_s,
     )

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -17,19 +18,23 @@ from ..ledger.codec import Opaque
 from ..ledger.dossier import Dossier, compile_dossier
 from ..ledger.errors import InvalidQuery, NotPossible, StoreClosed
 from ..ledger.events import Event
-from ..ledger.limits import PAGE_ROWS
+from ..ledger.limits import HISTORY_MAX, PAGE_ROWS
 from ..ledger.message import Target
 from ..ledger.store.clock import Clock, HostClock
 from ..ledger.store.history import Recorded
 from ..ledger.store.store import Store
 from ..projections import as_of, log, open_to_read
+from ..projections.conversation import PAGE_STREAMS, Entry, page, span_named
 from ..projections.intents import Row
-from ..projections.query import ROWS_MAX, Filters, Moment, Query, asked, number_of, position_of
+from ..projections.query import LARGEST, ROWS_MAX, Filters, Moment, Query, asked, number_of, position_of
 from ..projections.receipts import by_platform_id
 from ..projections.search import further, step
 from ..projections.timeline import Timeline, timeline
+from .inbound.route import SessionContext
 from .send import Delivery
 
+HISTORY_USUAL: Final = 200
+"""How many entries of a conversation are given where no number is said."""
 POLL_S: Final = 0.1
 """How often a ledger that is only read is looked at for news: nobody tells a reader of a commit."""
 
@@ -90,6 +95,42 @@ class Reads:
         store = self._opened()
         place = None if target is None else store.pseudonyms.place(target)
         return await store.read(by_platform_id, channel, platform_id, place)
+
+    async def history(
+        self,
+        session: str | SessionContext,
+        *,
+        limit: int = HISTORY_USUAL,
+        before: int | None = None,
+        as_of: int | datetime | None = None,
+        all: bool = False,
+    ) -> list[Entry]:
+        """The conversation of a session: what came in and what was sent, the newest `limit` entries, oldest first.
+
+        `session`: its key, its id, the id of its stream, or the `SessionContext` of a turn. Only what belongs to its
+        present session id, or with `all` everything under its key. `before`: the position of the oldest entry that is
+        known, for the page before it. `as_of`: as it stood at a position, or at a time as the ledger knew it then.
+        Raises `InvalidQuery`, and `NoSuchStream` where there is no such session.
+        """
+        store = self._opened()
+        if not 1 <= number_of("limit", limit, "number of entries") <= HISTORY_MAX:
+            raise InvalidQuery(f"limit: {limit} is not between 1 and {HISTORY_MAX}: ask in pages with `before`")
+        cut = None if as_of is None else as_of_cut(as_of)
+        name = session if isinstance(session, str) else session.session_id
+        key, span = await store.read(span_named, name, store.pseudonyms.session(name), cut, all)
+        high = LARGEST if before is None else position_of("before", before)
+        if span[1] is not None:
+            high = min(high, span[1])
+        if cut is not None and cut.by == "position":
+            high = min(high, cut.value + 1)
+        found: list[Entry] = []
+        while len(found) < limit:
+            part = await store.read(page, key, span[0], high, min(PAGE_STREAMS, limit - len(found)), cut)
+            found = [*part.entries, *found]
+            if part.before is None:
+                break
+            high = part.before
+        return found
 
     def events(
         self,
@@ -288,6 +329,11 @@ async def _flat(pages: AsyncGenerator[list[Recorded]]) -> AsyncGenerator[Recorde
         async for page in pages:
             for one in page:
                 yield one
+
+
+def as_of_cut(moment: int | datetime) -> as_of.Cut:
+    """A position, or a time by which the ledger knew. Raises `InvalidQuery`."""
+    return as_of.cut(moment, None, None) if isinstance(moment, int) else as_of.cut(None, moment, None)
 
 
 def _triples(events: Sequence[Recorded]) -> Iterator[tuple[Event | Opaque, int, int]]:

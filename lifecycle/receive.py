@@ -20,15 +20,19 @@ from ..ledger import inbound_events as i
 from ..ledger.errors import Conflict, InvalidConfig, LaneBusy, NotPossible, UnknownChannel
 from ..ledger.inbound import InboundState, InboundStatus
 from ..ledger.limits import DECIDE_TRIES_MAX
+from ..ledger.session import SessionPolicy
 from ..ledger.store.append import Append
 from ..ledger.store.clock import Clock
 from ..ledger.store.crash import crash_point
 from ..ledger.store.store import Store
+from ..projections.conversation import mentions
 from ..projections.effects import AGAIN_S
 from .inbound.acks import Acks, Choice, chosen
 from .inbound.context import Handler, Inbound, Skip
 from .inbound.cursors import Cursors
 from .inbound.flow import Authorize, Claim, Flow, Received
+from .inbound.resume import Resume
+from .inbound.route import Router
 from .inbound.turns import Refuse, Turn, Turns, load
 from .plan import Durable
 from .send import Sender
@@ -42,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     handler: Handler | None = None
     authorize: Authorize | None = None
     ack: Choice | None = None
+    sessions: SessionPolicy
     turns_max: int
     turn_timeout_s: float
 
@@ -73,7 +78,10 @@ class Receiving:
         self.acks = Acks()
         self._news = asyncio.Event()
         self._drivers: list[asyncio.Task[None]] = []
-        self._flow = Flow(store, by=self._by, clock=clock, authorize=settings.authorize)
+        self._resume = Resume(store, by=self._by, clock=clock, is_dead=is_dead)
+        self._resuming: asyncio.Task[None] | None = None
+        self._router = Router(store, settings.sessions, by=self._by, clock=clock, chance=chance)
+        self._flow = Flow(store, by=self._by, clock=clock, routes=self._router, authorize=settings.authorize)
         self.turns = Turns(
             store,
             None if settings.handler is None else self._handle,
@@ -82,6 +90,7 @@ class Receiving:
             chance=chance,
             is_dead=is_dead,
             changed=self._changed,
+            interrupted=self._resume.interrupted,
             most=settings.turns_max,
             timeout_s=settings.turn_timeout_s,
         )
@@ -89,6 +98,10 @@ class Receiving:
             chosen(settings.ack, channel)  # a wrong one is refused before anything comes in
 
     # ---- life
+
+    async def begin(self, interrupted: list[str]) -> None:
+        """What has to be known before any turn begins. `interrupted`: running turns of dead workers."""
+        await self._resume.begin(interrupted)
 
     def start(self) -> None:
         """Work off what is owed, and with a handler fetch what comes."""
@@ -107,6 +120,8 @@ class Receiving:
             task.cancel()
         await asyncio.gather(*self._drivers, return_exceptions=True)
         await self.turns.stop()
+        if self._resuming is not None:
+            await asyncio.gather(self._resuming, return_exceptions=True)
         self.acks.close()
         self._news.set()
 
@@ -125,8 +140,15 @@ class Receiving:
         """Another process has written: a turn may have ended, or a lane become free."""
         self.turns.wake()
         self._news.set()
+        self.committed()
         for stream in self.acks.streams():
             self._store.read(load, stream).add_done_callback(self._heard)
+
+    def committed(self) -> None:
+        """Something was committed: a reply may be sent that a session waits for."""
+        if self._resume.waits and (self._resuming is None or self._resuming.done()):
+            self._resuming = asyncio.get_running_loop().create_task(self._resume.look())
+            self._resuming.add_done_callback(_looked)
 
     def _heard(self, done: asyncio.Future[Turn]) -> None:
         if not done.cancelled() and done.exception() is None:
@@ -207,13 +229,13 @@ class Receiving:
         while not received.claimed:
             state = turn.state
             if state.status is InboundStatus.DROPPED:
-                return self._inbound(turn, skipped=state.drop or "dropped")
+                return await self._inbound(turn, skipped=state.drop or "dropped")
             if state.status is InboundStatus.CONTEXT:
-                return self._inbound(turn, skipped="context")
+                return await self._inbound(turn, skipped="context")
             if not state.open:
-                return self._inbound(turn, skipped="repeated")
+                return await self._inbound(turn, skipped="repeated")
             if state.hold is not None:
-                return self._inbound(turn, skipped="held")
+                return await self._inbound(turn, skipped="held")
             self._news.clear()
             self.turns.handed.add(state.id)
             try:
@@ -221,7 +243,7 @@ class Receiving:
                 break
             except NotPossible:  # somebody runs it
                 self.turns.handed.discard(state.id)
-                return self._inbound(await self._store.read(load, state.id), skipped="repeated")
+                return await self._inbound(await self._store.read(load, state.id), skipped="repeated")
             except LaneBusy:
                 self.turns.handed.discard(state.id)
                 await self._clock.wait(self._news, 1.0)
@@ -234,14 +256,14 @@ class Receiving:
                 self.turns.handed.discard(state.id)
                 raise
             turn = await self._store.read(load, state.id)
-        return self._inbound(turn)
+        return await self._inbound(turn)
 
     # ---- a turn
 
     async def _handle(self, turn: Turn) -> tuple[str, ...]:
         """One run of the handler. Raises what it raises."""
         assert self._settings.handler is not None
-        inbound = self._inbound(turn)
+        inbound = await self._inbound(turn)
         await self._settings.handler(inbound)
         if inbound.refused is not None:
             self._refuse(inbound)
@@ -267,8 +289,20 @@ class Receiving:
         if state.ack == "manual" and state.acknowledged_at is None:
             log.warning("inbound %s: its turn is done and nobody acknowledged it (policy manual)", state.id)
 
-    def _inbound(self, turn: Turn, skipped: str | None = None) -> Inbound:
-        return Inbound(turn, self._sender, self._acknowledge, durability=self._durability, skipped=skipped)
+    async def _inbound(self, turn: Turn, skipped: str | None = None) -> Inbound:
+        session, context = None, ()
+        if skipped is None and turn.content is not None:
+            session = await self._router.context(turn.state, turn.content)
+            context = await self._store.read(mentions, turn.state.lane, turn.state.position)
+        return Inbound(
+            turn,
+            self._sender,
+            self._acknowledge,
+            session=session,
+            context=context,
+            durability=self._durability,
+            skipped=skipped,
+        )
 
     async def _acknowledge(self, state: InboundState) -> InboundState:
         """By hand, at whatever head stands: the turn goes on meanwhile."""
@@ -279,6 +313,11 @@ class Receiving:
         assert isinstance(result.state, InboundState)
         self._changed(result.state)
         return result.state
+
+
+def _looked(done: asyncio.Task[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.warning("a resume that came to its end is cleared later: %s", error)
 
 
 class DriverIntake:

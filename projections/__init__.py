@@ -13,10 +13,19 @@ from .inbound import InboundView
 from .intents import IntentsView
 from .media import MediaView
 from .receipts import ReceiptsView
-from .sessions import SessionsView
+from .sessions import SessionSpansView, SessionsView
 from .workers import WorkersView
 
-VIEWS = (IntentsView(), ReceiptsView(), MediaView(), WorkersView(), InboundView(), SessionsView(), CursorsView())
+VIEWS = (
+    IntentsView(),
+    ReceiptsView(),
+    MediaView(),
+    WorkersView(),
+    InboundView(),
+    SessionsView(),
+    SessionSpansView(),
+    CursorsView(),
+)
 """The views that every ledger keeps."""
 
 

@@ -62,7 +62,7 @@ class InboundView:
         "CREATE UNIQUE INDEX IF NOT EXISTS inbound_event ON inbound(event_key)",
         f"CREATE INDEX IF NOT EXISTS inbound_lane ON inbound(lane, position) WHERE {OWED} AND hold IS NULL",
         "CREATE INDEX IF NOT EXISTS inbound_held ON inbound(position) WHERE hold IS NOT NULL",
-        "CREATE INDEX IF NOT EXISTS inbound_context ON inbound(lane, position) WHERE addressed = 0",
+        "CREATE INDEX IF NOT EXISTS inbound_in_lane ON inbound(lane, position, addressed)",
         "CREATE INDEX IF NOT EXISTS inbound_session ON inbound(session, position) WHERE session IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS inbound_message ON inbound(place, message_id) WHERE message_id IS NOT NULL",
     )
@@ -177,10 +177,9 @@ def turn_heads(cursor: Cursor) -> list[TurnHead]:
     return [TurnHead(*row) for row in cursor.execute(TURN_HEADS)]
 
 
-def owners_of_turns(cursor: Cursor) -> list[str]:
-    """The workers whose turns run, as far as the ledger knows."""
-    rows = cursor.execute(f"SELECT DISTINCT owner FROM inbound WHERE {_IN_THE_WAY} AND status = 'running'")
-    return [row[0] for row in rows]
+def running_turns(cursor: Cursor) -> list[tuple[str, str]]:
+    """(stream, owner) of every turn that runs."""
+    return cursor.execute(f"SELECT id, owner FROM inbound WHERE {_IN_THE_WAY} AND status = 'running'").fetchall()
 
 
 class InboundRow(msgspec.Struct, frozen=True, gc=False):

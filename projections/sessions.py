@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from ..ledger.errors import KeyTaken
 from ..ledger.fold import Member, State, named
 from ..ledger.session import SessionState
-from .intents import Cursor
+from .inbound import OWED
+from .intents import OPEN, Cursor
 
 COLUMNS: Final = (
     ("id", "TEXT PRIMARY KEY"),
@@ -76,6 +77,25 @@ class SessionsView:
         )
 
 
+class SessionSpansView:
+    """Every session id that a key ever had, and where its conversation begins. See `ledger.store.view.View`."""
+
+    name = "session_spans"
+    version = 1
+    columns = ("session_id", "session", "since", "reason")
+    key = ("session_id", "session")
+    fixed = ("since", "reason")
+    ddl = (
+        "CREATE TABLE IF NOT EXISTS session_spans (session_id TEXT NOT NULL, session TEXT NOT NULL,"
+        " since INTEGER NOT NULL, reason TEXT, PRIMARY KEY (session_id, session)) STRICT, WITHOUT ROWID",
+    )
+
+    def rows(self, state: State) -> Iterable[tuple[object, ...]]:
+        if not isinstance(state, SessionState):
+            return ()
+        return [(span.session_id, state.id, span.since, span.reason) for span in state.spans]
+
+
 class SessionFree:
     """Guard of an opening: the key has no session yet, so that two first messages get one."""
 
@@ -114,7 +134,54 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     updated_at: int
 
 
-def by_session_key(cursor: Cursor, key: str) -> str | None:
-    """The stream of the session with that key, given as its digest."""
-    row = cursor.execute("SELECT id FROM sessions WHERE key = ?", (key,)).fetchone()
+ALL_COLUMNS: Final = ", ".join(name for name, _ in COLUMNS)
+LAST_HEARD: Final = "SELECT recorded_at FROM inbound WHERE session = ? ORDER BY position DESC LIMIT 1"
+BEFORE: Final = (
+    "SELECT recorded_at, position FROM inbound WHERE session = ? AND position < ? ORDER BY position DESC LIMIT 1"
+)
+BUSY: Final = f"""
+SELECT EXISTS (SELECT 1 FROM inbound INDEXED BY inbound_lane WHERE {OWED} AND hold IS NULL AND session = ?)
+  OR EXISTS (SELECT 1 FROM intents INDEXED BY intents_lane WHERE holds_lane IS NOT NULL AND {OPEN} AND session = ?)
+  OR EXISTS (SELECT 1 FROM intents INDEXED BY intents_held WHERE hold IS NOT NULL AND {OPEN} AND session = ?)
+"""
+"""Over the small indexes of what is open: it costs what is owed, not what the session ever said."""
+
+
+def by_session_key(cursor: Cursor, key: str) -> SessionRow | None:
+    """The session with that key, given as its digest."""
+    row = cursor.execute(f"SELECT {ALL_COLUMNS} FROM sessions WHERE key = ?", (key,)).fetchone()
+    return None if row is None else SessionRow(*row)
+
+
+def last_heard(cursor: Cursor, key: str) -> int | None:
+    """When the last message of a session came in (UTC ms)."""
+    row = cursor.execute(LAST_HEARD, (key,)).fetchone()
     return None if row is None else row[0]
+
+
+def before_in_session(cursor: Cursor, key: str, position: int) -> tuple[int, int] | None:
+    """When the message of a session before that position came in, and its position."""
+    return cursor.execute(BEFORE, (key, position)).fetchone()
+
+
+def is_busy(cursor: Cursor, key: str) -> bool:
+    """Whether a turn or an obligation of the session is open."""
+    return bool(cursor.execute(BUSY, (key, key, key)).fetchone()[0])
+
+
+def pending_resumes(cursor: Cursor) -> list[tuple[str, str]]:
+    """(inbound message, session) of each session that waits to be resumed."""
+    return cursor.execute("SELECT resume, id FROM sessions WHERE resume IS NOT NULL").fetchall()
+
+
+def settled_by(cursor: Cursor, inbound: str) -> Literal["completed", "dropped", "sent"] | None:
+    """What ended the wait for an interrupted turn: its end, or the reply that it owed."""
+    row = cursor.execute("SELECT status FROM inbound WHERE id = ?", (inbound,)).fetchone()
+    match None if row is None else row[0]:
+        case "completed":
+            return "completed"
+        case "dropped":
+            return "dropped"
+        case _:
+            sent = "SELECT EXISTS (SELECT 1 FROM intents WHERE inbound = ? AND status = 'sent')"
+            return "sent" if cursor.execute(sent, (inbound,)).fetchone()[0] else None

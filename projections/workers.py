@@ -11,21 +11,25 @@ from ..ledger.fold import State
 from ..ledger.worker import WorkerState
 from .intents import Cursor
 
-NEWEST: Final = "SELECT id, host, boot, pid, msgledger, channels, down, lost, started_at, stopped_at FROM workers"
+COLUMNS: Final = (
+    *("id", "host", "boot", "pid", "msgledger", "channels", "down", "lost", "interrupted", "started_at", "stopped_at"),
+)
+NEWEST: Final = f"SELECT {', '.join(COLUMNS)} FROM workers"
 
 
 class WorkersView:
     """See `ledger.store.view.View`."""
 
     name = "workers"
-    version = 1
-    columns = ("id", "host", "boot", "pid", "msgledger", "channels", "down", "lost", "started_at", "stopped_at")
+    version = 2
+    columns = COLUMNS
     key = ("id",)
-    fixed = ("host", "boot", "pid", "msgledger", "channels", "started_at")
+    fixed = ("host", "boot", "pid", "msgledger", "channels", "interrupted", "started_at")
     ddl = (
         "CREATE TABLE IF NOT EXISTS workers (id TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL,"
         " pid INTEGER NOT NULL, msgledger TEXT NOT NULL, channels TEXT NOT NULL, down TEXT NOT NULL,"
-        " lost INTEGER NOT NULL, started_at INTEGER NOT NULL, stopped_at INTEGER) STRICT",
+        " lost INTEGER NOT NULL, interrupted INTEGER NOT NULL, started_at INTEGER NOT NULL, stopped_at INTEGER) STRICT",
+        "CREATE INDEX IF NOT EXISTS workers_started ON workers(started_at)",
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
@@ -41,6 +45,7 @@ class WorkersView:
                 msgspec.json.encode(state.channels).decode(),
                 " ".join(state.down),
                 state.lost,
+                state.interrupted,
                 state.started_at,
                 state.stopped_at,
             ),
@@ -58,6 +63,8 @@ class Worker(msgspec.Struct, frozen=True):
     channels: dict[str, str]
     down: tuple[str, ...]
     lost: int
+    interrupted: int
+    """Turns that its start found cut off by the death of another."""
     started_at: int
     stopped_at: int | None
 
@@ -68,12 +75,18 @@ def workers(cursor: Cursor, limit: int) -> list[Worker]:
     return [_worker(row) for row in rows]
 
 
+def interrupted_starts(cursor: Cursor, since: int) -> int:
+    """How many workers have started since then (UTC ms) and found turns cut off."""
+    [(number,)] = cursor.execute("SELECT count(*) FROM workers WHERE started_at > ? AND interrupted > 0", (since,))
+    return number
+
+
 def boot_of(cursor: Cursor, worker: str) -> str | None:
     """The boot id of the host that a worker ran on."""
     row = cursor.execute("SELECT boot FROM workers WHERE id = ?", (worker,)).fetchone()
     return None if row is None else row[0]
 
 
-def _worker(row: tuple[str, str, str, int, str, str, str, int, int, int | None]) -> Worker:
+def _worker(row: tuple[str, str, str, int, str, str, str, int, int, int, int | None]) -> Worker:
     channels = msgspec.json.decode(row[5], type=dict[str, str])
     return Worker(*row[:5], channels, tuple(row[6].split()), *row[7:])

@@ -1,0 +1,1 @@
+"""What comes in: recorded, handed to its turn, and acknowledged."""

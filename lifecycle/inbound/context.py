@@ -20,6 +20,7 @@ from ...ledger.message import Message, Reply
 from ...ledger.source import SessionSource
 from ..plan import Options
 from ..send import Delivery, Sender
+from .route import SessionContext
 from .turns import Refuse, Turn
 
 
@@ -51,7 +52,7 @@ class Inbound:
         sender: Sender,
         acknowledge: Acknowledge,
         *,
-        session: Any = None,
+        session: SessionContext | None = None,
         context: tuple[Message, ...] = (),
         durability: Any = "required",
         skipped: str | None = None,
@@ -93,7 +94,7 @@ class Inbound:
         return self._content().source
 
     @property
-    def session(self) -> Any:
+    def session(self) -> SessionContext | None:
         """The conversation that it belongs to."""
         self._content()
         return self._session

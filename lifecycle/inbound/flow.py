@@ -19,7 +19,7 @@ from ...adapters.receiving import Event, Ignored, Incoming, Receives
 from ...adapters.surface import Channel
 from ...ledger import inbound_events as i
 from ...ledger.codec import as_json
-from ...ledger.errors import AlreadyReceived, Conflict, InvalidMessage
+from ...ledger.errors import AlreadyReceived, Conflict, InvalidMessage, UnroutableSource
 from ...ledger.inbound import InboundState, InboundStatus, acknowledgement, record
 from ...ledger.limits import ERROR_TEXT_MAX_CHARS, KEY_MAX_BYTES
 from ...ledger.message import NO_ORIGIN, Origin
@@ -122,12 +122,18 @@ class Flow:
             return await self._repeated(stands)
         dropped = await self._judged(channel, incoming)
         crash_point("after-gate")
+        route = None
+        if dropped is None and isinstance(incoming, Incoming) and self._routes is not None:
+            try:
+                route = await self._routes.route(incoming.source)
+            except UnroutableSource as error:
+                dropped = Drop("unsupported", str(error)[:ERROR_TEXT_MAX_CHARS])
         stream = new_id(self._clock.wall_ms())
         try:
             if isinstance(incoming, Ignored) or dropped is not None:
                 assert dropped is not None
                 return await self._drop(stream, event_key, channel, incoming, dropped, policy, via)
-            return await self._record(stream, key, event_key, channel, incoming, policy, via, claim)
+            return await self._record(stream, key, event_key, channel, incoming, route, policy, via, claim)
         except AlreadyReceived as first:
             return await self._repeated(first.inbound)
 
@@ -182,12 +188,12 @@ class Flow:
         event_key: str,
         channel: Channel,
         incoming: Incoming,
+        route: Route | None,
         policy: i.AckPolicy,
         via: i.AckKind,
         claim: Claim | None,
     ) -> Received:
         message, names = incoming.message, self._store.pseudonyms
-        route = None if self._routes is None else await self._routes.route(incoming.source)
         content = i.InboundContent(
             key=key, message=message, source=incoming.source, session=None if route is None else route.key
         )

@@ -64,6 +64,8 @@ class Refuse(Exception):
 Run = Callable[[Turn], Awaitable[tuple[str, ...]]]
 """Runs the handler over a turn, and gives the intents that it led to."""
 Changed = Callable[[InboundState], None]
+Interrupted = Callable[[InboundState], Awaitable[bool]]
+"""Told of a turn whose worker died, before it is taken over: whether it may run again by itself."""
 
 
 class Turns:
@@ -80,6 +82,7 @@ class Turns:
         chance: random.Random,
         is_dead: Callable[[str], bool],
         changed: Changed,
+        interrupted: Interrupted,
         most: int = TURNS_MAX,
         timeout_s: float,
     ) -> None:
@@ -94,6 +97,7 @@ class Turns:
         self._chance = chance
         self._is_dead = is_dead
         self._changed = changed
+        self._interrupted = interrupted
         self._most = most
         self._timeout_s = timeout_s
         self._wake = asyncio.Event()
@@ -174,6 +178,8 @@ class Turns:
         at = self.clock.wall_ms()
         events: tuple[i.Event, ...] = ()
         if state.status is InboundStatus.RUNNING and self._lost(stream, state.owner):
+            if not await self._interrupted(state):
+                raise NotPossible(f"inbound {stream} is held")
             lost = inbound.taken_over(state, at=at, by=self.by)
             after = inbound.evolve(state, lost, state.recorded_at)
             events, why = (lost, *acknowledgement(after, at=at, by=self.by)), "recovery"
