@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import httpx2
 
 ANSWER_MAX_BYTES: Final = 1_048_576
-"""The longest answer body that is read; a longer one counts as not understood."""
+"""The longest answer body that is read where nothing else is said; a longer one counts as not understood."""
 PIECE_BYTES: Final = 262_144
 """How much of a file is read at a time."""
 KEEPALIVE_S: Final = 5.0
@@ -84,8 +84,9 @@ class _Progress:
 class Driver:
     """Sends requests to one base URL. Opened and closed once; the client is made by the first request otherwise."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, *, answer_max_bytes: int = ANSWER_MAX_BYTES) -> None:
         self._base_url = base_url.rstrip("/")
+        self._answer_max_bytes = answer_max_bytes
         self._made: httpx2.AsyncClient | None = None
 
     def __repr__(self) -> str:
@@ -160,8 +161,8 @@ class Driver:
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > ANSWER_MAX_BYTES:
-                    return progress.fault(Cause.MALFORMED, f"the answer is longer than {ANSWER_MAX_BYTES} bytes")
+                if len(body) > self._answer_max_bytes:
+                    return progress.fault(Cause.MALFORMED, f"the answer is longer than {self._answer_max_bytes} bytes")
             named = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status_code, named, bytes(body), time.time())
         finally:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from ..ledger.errors import InvalidConfig, InvalidMessage
-from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_UP_REQUESTS_MAX
+from ..ledger.inbound_events import AckPolicy
+from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_UP_REQUESTS_MAX, POLL_ANSWER_MAX_BYTES, POLL_MARGIN_S
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import FailureClass, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.store.crash import crash_point
 from .checks import check_declared
 from .driver import Driver
 from .exchange import Answer, Fault, File, Request, nothing_visible, retry_after_s, without_class
+from .polling import Polling
+from .receiving import Event, Ignored, Incoming, Intake, Polls, Receives
 from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext
 
 __all__ = [
@@ -101,6 +104,10 @@ class Prepares(Protocol):
         ...
 
 
+PASSED_ON: Final = ("verify", "unpack", "encode_origin", "decode_origin")
+"""What an adapter may have beside, and its channel then has too."""
+
+
 class HttpChannel:
     """A channel that speaks HTTP. Raises `InvalidConfig` where adapter and capabilities contradict each other."""
 
@@ -108,6 +115,12 @@ class HttpChannel:
     """There only where the adapter looks up."""
     fallback: Callable[..., RenderedBatch | None]
     """There only where the adapter falls back."""
+    ack_policy: AckPolicy
+    dedupe_key: Callable[[Event], str]
+    normalize: Callable[[Event], Incoming | Ignored]
+    """There only where the adapter receives."""
+    receive: Callable[[Intake], Awaitable[None]]
+    """There only where it polls."""
 
     def __init__(self, adapter: Adapter) -> None:
         name, capabilities = adapter.name, adapter.capabilities
@@ -128,6 +141,13 @@ class HttpChannel:
             self.reconcile = self._reconcile
         if isinstance(adapter, FallsBack):
             self.fallback = adapter.fallback
+        if isinstance(adapter, Receives):
+            self.ack_policy, self.dedupe_key, self.normalize = adapter.ack_policy, adapter.dedupe_key, adapter.normalize
+        for name in PASSED_ON:
+            if hasattr(adapter, name):
+                setattr(self, name, getattr(adapter, name))
+        if isinstance(adapter, Receives) and isinstance(adapter, Polls) and getattr(adapter, "polling", True):
+            self.receive = self._receive
 
     def __repr__(self) -> str:
         return f"HttpChannel({self.name!r}, account={self.account!r}, base_url={self._adapter.base_url!r})"
@@ -174,6 +194,20 @@ class HttpChannel:
 
     async def close(self) -> None:
         await self._driver.close()
+
+    async def _receive(self, intake: Intake) -> None:
+        """Poll until cancelled, over connections of its own, so that no send waits behind a poll."""
+        adapter = self._adapter
+        assert isinstance(adapter, Receives) and isinstance(adapter, Polls)
+        driver = Driver(adapter.base_url, answer_max_bytes=POLL_ANSWER_MAX_BYTES)
+
+        async def ask(request: Request, wait_s: float) -> Answer | Fault:
+            return await driver.send(request, adapter.authorize(request), deadline_s=wait_s + POLL_MARGIN_S)
+
+        try:
+            await Polling(f"{self.name}/{self.account}", adapter, adapter.dedupe_key, ask, intake).run()
+        finally:
+            await driver.close()
 
     def render(self, message: Message, context: RenderContext) -> RenderedBatch:
         return self._adapter.render(message, context)

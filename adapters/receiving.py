@@ -154,6 +154,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     inbound: str | None
     """Its stream."""
     repeated: bool = False
+    reached: bool = False
+    """Whether that point is durable already."""
     done: Awaitable[None]
 
 
@@ -164,6 +166,8 @@ class Intake(Protocol):
     `StoreUnavailable` where it could not be recorded: then nothing may be acknowledged.
     """
 
+    @property
+    def policy(self) -> AckPolicy: ...
     async def take(self, event: Event) -> Taken: ...
     async def cursor(self) -> str | None: ...
     async def advance(self, cursor: str) -> None:

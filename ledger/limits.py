@@ -82,6 +82,19 @@ ACKS_WAITING_MAX: Final = 10_000
 TURN_BACKOFF_MS: Final = (1 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MINUTE_MS)
 """The ceiling of the wait after the 1st, 2nd, ... bad end of a turn; the last repeats."""
 
+# Receiving.
+POLL_WAIT_S: Final = 25.0
+"""How long a platform is asked to hold a poll that has nothing to say."""
+POLL_MARGIN_S: Final = 10.0
+"""How much longer the answer to a poll is waited for."""
+POLL_BACKOFF_S: Final = 1.0
+POLL_BACKOFF_MAX_S: Final = 60.0
+"""The ceiling of the wait after the first failed poll, and after many; the wait is drawn below it."""
+POLL_UNFINISHED_MAX: Final = 1_000
+"""How many events of one account may wait to be done; then nothing more is polled for."""
+POLL_ANSWER_MAX_BYTES: Final = 32 * 1_048_576
+"""The longest answer to a poll that is read."""
+
 # Sessions.
 FRESHNESS_S: Final = 3_600.0
 """How long after its last message a conversation is simply continued."""

@@ -65,7 +65,8 @@ class Acks:
 
     def taken(self, state: InboundState, *, repeated: bool) -> Taken:
         """What a driver is told. Raises `StoreOverloaded` where too many wait already."""
-        return Taken(inbound=state.id, repeated=repeated, done=Done(self.done(state)))
+        done = self.done(state)
+        return Taken(inbound=state.id, repeated=repeated, reached=done.done(), done=Done(done))
 
     def done(self, state: InboundState) -> asyncio.Future[None]:
         """Comes when the policy's point is durable: at once, or when `tell` hears of it."""
