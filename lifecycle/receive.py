@@ -210,6 +210,8 @@ class Receiving:
                 yield inbound
             except Skip:
                 return
+            finally:
+                inbound.over = True
             if inbound.skipped is not None:
                 return
             crash_point("after-handler")
@@ -264,7 +266,10 @@ class Receiving:
         """One run of the handler. Raises what it raises."""
         assert self._settings.handler is not None
         inbound = await self._inbound(turn)
-        await self._settings.handler(inbound)
+        try:
+            await self._settings.handler(inbound)
+        finally:
+            inbound.over = True
         if inbound.refused is not None:
             self._refuse(inbound)
             raise inbound.refused

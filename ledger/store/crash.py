@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-POINTS: Final = (
+OUTBOUND: Final = (
     # ledger/store: the writer
     "before-begin",
     "after-begin",
@@ -27,7 +27,9 @@ POINTS: Final = (
     "after-deliver",
     "after-fact",
     "after-look-up",
-    # lifecycle: an event that comes in, and its turn
+)
+INBOUND: Final = (
+    # lifecycle: an event that comes in, its turn, and the cursor
     "after-normalize",
     "after-gate",
     "before-inbound",
@@ -40,6 +42,7 @@ POINTS: Final = (
     "before-advance",
     "after-advance",
 )
+POINTS: Final = OUTBOUND + INBOUND
 """Every name that the code uses; a test fails if one is never hit."""
 
 

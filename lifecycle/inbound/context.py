@@ -69,6 +69,8 @@ class Inbound:
         self.refused: BaseException | None = None
         """What `fail` or `nack` said of this run."""
         self.nacked = False
+        self.over = False
+        """Whether the turn has ended: from then on nothing is sent in it."""
 
     def __repr__(self) -> str:
         return f"Inbound({self.id!r}, attempt={self._turn.state.runs})"
@@ -178,6 +180,8 @@ class Inbound:
 
     def _options(self, options: dict[str, Any]) -> Options:
         """With the turn as the source of the key, where the caller gives none."""
+        if self.over:
+            raise NotPossible(f"the turn of inbound {self.id} is over: send with the gateway, not in it")
         if self._sends >= TURN_SENDS_MAX:
             raise NotPossible(f"inbound {self.id}: a turn may send {TURN_SENDS_MAX} messages, and those are sent")
         options.setdefault("durability", self._durability)

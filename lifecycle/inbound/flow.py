@@ -271,9 +271,8 @@ def _normalized(event: Event, channel: Channel) -> tuple[str, Incoming | Ignored
     try:
         incoming = channel.normalize(event)
         if isinstance(incoming, Incoming):
-            as_json(incoming)
-            incoming = _with_origin(incoming, event, channel)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            incoming = _readable(_with_origin(incoming, event, channel))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
         return key, Ignored(f"unreadable: {type(error).__name__}")
     return key, incoming
 
@@ -284,6 +283,14 @@ def _with_origin(incoming: Incoming, event: Event, channel: Channel) -> Incoming
     if not isinstance(origin, Origin) or origin == NO_ORIGIN:
         return incoming
     return replace(incoming, message=replace(incoming.message, origin=origin))
+
+
+def _readable(incoming: Incoming) -> Incoming:
+    """As it will be read from the ledger again: what a platform gives in another type is refused before it is kept."""
+    return _decode(as_json(incoming))
+
+
+_decode = msgspec.json.Decoder(Incoming).decode
 
 
 def _bytes(event: Event) -> bytes:

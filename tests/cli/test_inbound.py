@@ -105,7 +105,7 @@ def test_show_as_json_and_as_of(heard: Path) -> None:
 
 
 def test_a_held_turn_is_let_run_again_once(heard: Path) -> None:
-    """At once and with all its attempts; the second time nothing changes."""
+    """RCV-4: at once and with all its attempts; the second time nothing changes."""
     done = run("--ledger", heard, "inbound", "retry", POISON, *WHY)
     assert done == (0, f"{POISON}  released, now pending\n", "1 inbound message will run again\n")
     with Writer(heard) as w:

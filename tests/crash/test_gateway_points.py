@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgledger.ledger.store.crash import POINTS
+from msgledger.ledger.store.crash import OUTBOUND
 
 from .gateway_kit import (
     KILLED,
@@ -76,7 +76,7 @@ class Case:
     def points(self) -> list[str]:
         """Where it is killed."""
         left_out = (set() if self in WHOLE else ALIKE) | (set() if self.kind == "media" else PREPARING)
-        return [point for point in POINTS if point not in left_out]
+        return [point for point in OUTBOUND if point not in left_out]
 
     def must_pass(self) -> set[str]:
         """The points that the operation cannot go without."""
@@ -286,7 +286,7 @@ def test_files_are_those_that_were_recorded(chains: dict[Case, Future[Chain]]) -
 
 def test_every_point_was_hit(chain: Chain) -> None:
     """SND-4: a point that an operation never passes would show nothing. Among them the cases pass them all."""
-    assert {point for case in CASES for point in case.must_pass()} == set(POINTS)
+    assert {point for case in CASES for point in case.must_pass()} == set(OUTBOUND)
     assert set(chain.passed) >= chain.case.must_pass(), chain.passed
 
 
@@ -310,7 +310,7 @@ def test_the_environment_kills_too(tmp_path: Path) -> None:
     """G2, G9: a process that was started with `MSGLEDGER_CRASH_AT` dies there, and its ledger is taken up again."""
     started: list[tuple[str, Ledger, subprocess.Popen[bytes]]] = []
     op = Op(key="k", place=PLACE, text="once")
-    for point in POINTS:
+    for point in OUTBOUND:
         ledger = Ledger(
             tmp_path / point, Way(kind="own", at=str(tmp_path / point / "own.jsonl"), deadline_s=DEADLINE_S)
         )

@@ -85,3 +85,14 @@ def turns(bench: Bench) -> dict[str, list[str]]:
 
 
 DONE = ["InboundRecorded", "Acknowledged", "InboundDispatched", "InboundCompleted"]
+
+
+async def soon(bench: Bench, done: Callable[[], object]) -> None:
+    """Until that, while turns are under way: time goes by in small steps."""
+    bench.clock.free = True
+    try:
+        async with asyncio.timeout(20):
+            while not done():
+                await bench.clock.advance(0.2)
+    finally:
+        bench.clock.free = False
