@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import floor, memory, opening, ours, peer, profiling, report, startup
+from . import floor, inbound, memory, opening, ours, peer, profiling, report, startup
 from .drive import Round
 from .sizes import FULL, TINY, Sizes
 
@@ -50,8 +50,9 @@ def run(folder: Path, sizes: Sizes) -> report.Found:
         for path in sorted(opened, reverse=number % 2 == 1):
             opened[path].append(opening.measure(path, sizes.owed))
     starts = startup.measure(folder, sizes.starts)
+    came = inbound.run(folder, sizes, floor.measure)
     took_s = time.perf_counter() - began
-    return report.Found(turns, small, big, opened[small.path], opened[big.path], starts, took_s)
+    return report.Found(turns, small, big, opened[small.path], opened[big.path], starts, came, took_s)
 
 
 def turn(folder: Path, sizes: Sizes, samples: list[ours.Written], number: int) -> report.Turn:

@@ -77,9 +77,15 @@ def samples(folder: Path) -> list[Written]:
 
 
 def _written(connection: apsw.Connection) -> Iterator[Written]:
+    for one in written_as(connection, ["IntentRecorded", "AttemptStarted"]):
+        if one.settled and one.settled[-1][0] == "IntentCommitted":
+            yield one
+
+
+def written_as(connection: apsw.Connection, first: list[str]) -> Iterator[Written]:
+    """The streams that begin with these events, those in one commit and the rest in another."""
     rows = connection.execute("SELECT originator_id, topic, state FROM stored_events ORDER BY 1, originator_version")
     for stream, events in itertools.groupby(rows, key=lambda row: row[0]):
         bodies = [(topic, body) for _, topic, body in events]
-        topics = [topic for topic, _ in bodies]
-        if topics[:2] == ["IntentRecorded", "AttemptStarted"] and topics[-1] == "IntentCommitted":
-            yield Written(stream, bodies[:2], bodies[2:])
+        if [topic for topic, _ in bodies[: len(first)]] == first:
+            yield Written(stream, bodies[: len(first)], bodies[len(first) :])

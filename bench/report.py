@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apsw
 import msgledger
 
+from . import inbound
 from .drive import Round
 from .opening import History
 
@@ -35,6 +36,7 @@ class Found(NamedTuple):
     small_open_ms: list[float]
     big_open_ms: list[float]
     starts_ms: dict[str, float]
+    inbound: inbound.Found
     took_s: float
 
 
@@ -63,6 +65,9 @@ def targets(found: Found) -> list[Target]:
     """Ratios are taken within each turn, then their median."""
     turns = found.turns
     one, many = min(turns[0].ours), max(turns[0].ours)
+    routing = found.inbound.routing_us
+    few_sessions, many_sessions = min(routing), max(routing)
+    routed = _median(routing[many_sessions]) / _median(routing[few_sessions])
     flat = statistics.median(big / small for big, small in zip(found.big_open_ms, found.small_open_ms, strict=True))
     return [
         Target(f"{one} sender, of the floor", _median(t.ours[one].rate / t.floor.rate for t in turns), at_least=0.75),
@@ -79,6 +84,7 @@ def targets(found: Found) -> list[Target]:
         ),
         Target(f"p99 with {many} senders, ms", _median(t.ours[many].p99_ms for t in turns), below=7),
         Target(f"opening {found.big.events:,} events, of opening {found.small.events:,}", flat, below=1.5),
+        Target(f"routing among {many_sessions:,} sessions, of {few_sessions:,}", routed, below=1.5),
         Target("msgledger --version, ms", found.starts_ms.get("msgledger --version"), below=150),
     ]
 
@@ -108,7 +114,20 @@ def table(found: Found) -> str:
     ]
     for history, opened in ((found.small, found.small_open_ms), (found.big, found.big_open_ms)):
         lines.append(f"{f'open and list, {history.events:,} events, ms':<40}{statistics.median(opened):>10.1f}")
+    came = found.inbound
     lines += [
+        *(
+            f"{f'recorded and acknowledged, {n} at once, a second':<48}{_median(one.rate for one in rounds):>9,.0f}"
+            f"   p99 {_median(one.p99_ms for one in rounds):.2f} ms, {_median(one.cpu_us for one in rounds):.0f} us CPU"
+            for n, rounds in came.rounds.items()
+        ),
+        f"{'  its floor: the same bytes, a commit each':<48}{_median(one.rate for one in came.floors):>9,.0f}",
+        *(
+            f"{f'finding a known session among {n:,}, us':<48}{_median(values):>9,.0f}"
+            for n, values in came.routing_us.items()
+        ),
+        f"{f'history of {came.entries} entries, ms':<48}{_median(came.history_ms):>9.1f}"
+        f"   the rows of its events alone {_median(came.rows_ms):.1f}",
         f"{'rebuild, events a second':<40}{found.big.events / found.big.rebuild_s:>10,.0f}"
         f"   {found.big.events:,} in {found.big.rebuild_s:.1f} s, after {found.big.write_s:.1f} s of writing them",
         *(f"{f'{name}, ms':<40}{value:>10.1f}" for name, value in found.starts_ms.items()),
@@ -152,6 +171,14 @@ def as_json(found: Found) -> dict[str, Any]:
             "write_s": found.big.write_s,
         },
         "starts_ms": found.starts_ms,
+        "inbound": {
+            "rounds": {str(n): _figures(rounds) for n, rounds in found.inbound.rounds.items()},
+            "floor": _figures(found.inbound.floors),
+            "routing_us": {str(n): _median(values) for n, values in found.inbound.routing_us.items()},
+            "history_ms": _median(found.inbound.history_ms),
+            "rows_ms": _median(found.inbound.rows_ms),
+            "entries": found.inbound.entries,
+        },
         "targets": [{**target._asdict(), "met": target.met} for target in targets(found)],
     }
 

@@ -26,10 +26,14 @@ class Sizes(NamedTuple):
     opens: int
     starts: int
     """How many processes are started for each start-up time."""
+    sessions: tuple[int, ...]
+    """Among how many sessions one is looked for."""
+    entries: int
+    """Of a conversation that is read."""
 
 
-FULL = Sizes(6, 0.9, (1, 10, 100), 10_000, 1_000_000, 100, 9, 11)
-TINY = Sizes(2, 0.1, (1, 10, 100), 1_000, 4_000, 20, 2, 1)
+FULL = Sizes(6, 0.9, (1, 10, 100), 10_000, 1_000_000, 100, 9, 11, (10, 1_000, 100_000), 200)
+TINY = Sizes(2, 0.1, (1, 10, 100), 1_000, 4_000, 20, 2, 1, (10, 100), 20)
 
 
 def texts(count: int = 256) -> list[str]:
