@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .adapters.callable import CallableChannel
+    from .adapters.matrix import MatrixChannel
     from .adapters.receiving import Ignored, Incoming, Intake, Taken
     from .adapters.surface import (
         Capabilities,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 _FACE = {
     "CallableChannel": ".adapters.callable",
+    "MatrixChannel": ".adapters.matrix",
     "Ignored": ".adapters.receiving",
     "Incoming": ".adapters.receiving",
     "Intake": ".adapters.receiving",
@@ -156,6 +158,7 @@ __all__ = [
     "InvalidQuery",
     "LedgerError",
     "Lookup",
+    "MatrixChannel",
     "Message",
     "NoSuchIntent",
     "NoSuchStream",

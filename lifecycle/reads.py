@@ -18,23 +18,22 @@ from ..ledger.codec import Opaque
 from ..ledger.dossier import Dossier, compile_dossier
 from ..ledger.errors import InvalidQuery, NotPossible, StoreClosed
 from ..ledger.events import Event
-from ..ledger.limits import HISTORY_MAX, PAGE_ROWS
+from ..ledger.limits import PAGE_ROWS
 from ..ledger.message import Target
 from ..ledger.store.clock import Clock, HostClock
 from ..ledger.store.history import Recorded
 from ..ledger.store.store import Store
 from ..projections import as_of, log, open_to_read
-from ..projections.conversation import PAGE_STREAMS, Entry, page, span_named
+from ..projections.conversation import Entry
 from ..projections.intents import Row
-from ..projections.query import LARGEST, ROWS_MAX, Filters, Moment, Query, asked, number_of, position_of
+from ..projections.query import ROWS_MAX, Filters, Moment, Query, asked, number_of, position_of
 from ..projections.receipts import by_platform_id
 from ..projections.search import further, step
 from ..projections.timeline import Timeline, timeline
 from .inbound.route import SessionContext
+from .inbound.spoken import HISTORY_USUAL, spoken
 from .send import Delivery
 
-HISTORY_USUAL: Final = 200
-"""How many entries of a conversation are given where no number is said."""
 POLL_S: Final = 0.1
 """How often a ledger that is only read is looked at for news: nobody tells a reader of a commit."""
 
@@ -112,25 +111,9 @@ class Reads:
         known, for the page before it. `as_of`: as it stood at a position, or at a time as the ledger knew it then.
         Raises `InvalidQuery`, and `NoSuchStream` where there is no such session.
         """
-        store = self._opened()
-        if not 1 <= number_of("limit", limit, "number of entries") <= HISTORY_MAX:
-            raise InvalidQuery(f"limit: {limit} is not between 1 and {HISTORY_MAX}: ask in pages with `before`")
         cut = None if as_of is None else as_of_cut(as_of)
         name = session if isinstance(session, str) else session.session_id
-        key, span = await store.read(span_named, name, store.pseudonyms.session(name), cut, all)
-        high = LARGEST if before is None else position_of("before", before)
-        if span[1] is not None:
-            high = min(high, span[1])
-        if cut is not None and cut.by == "position":
-            high = min(high, cut.value + 1)
-        found: list[Entry] = []
-        while len(found) < limit:
-            part = await store.read(page, key, span[0], high, min(PAGE_STREAMS, limit - len(found)), cut)
-            found = [*part.entries, *found]
-            if part.before is None:
-                break
-            high = part.before
-        return found
+        return await spoken(self._opened(), name, limit=limit, before=before, cut=cut, everything=all)
 
     def events(
         self,

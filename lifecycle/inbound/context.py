@@ -18,9 +18,11 @@ from ...ledger.inbound import InboundState
 from ...ledger.limits import TURN_SENDS_MAX
 from ...ledger.message import Message, Reply
 from ...ledger.source import SessionSource
+from ...projections.conversation import Entry
 from ..plan import Options
 from ..send import Delivery, Sender
 from .route import SessionContext
+from .spoken import HISTORY_USUAL, spoken
 from .turns import Refuse, Turn
 
 
@@ -106,6 +108,13 @@ class Inbound:
         """What was said in the room since the last message that spoke to us, the oldest first."""
         self._content()
         return self._context
+
+    async def history(self, limit: int = HISTORY_USUAL) -> list[Entry]:
+        """What was said in its session before it: what came in and what was sent, the newest entries, oldest first."""
+        self._content()
+        if self._session is None:
+            return []
+        return await spoken(self._sender.store, self._session.session_id, limit=limit, before=self.state.position)
 
     @property
     def attempt(self) -> int:

@@ -1,0 +1,43 @@
+"""Reading a conversation page by page, so that no read holds up the dispatcher's own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...ledger.errors import InvalidQuery
+from ...ledger.limits import HISTORY_MAX
+from ...ledger.store.store import Store
+from ...projections.as_of import Cut
+from ...projections.conversation import PAGE_STREAMS, Entry, page, span_named
+from ...projections.query import LARGEST, number_of, position_of
+
+HISTORY_USUAL: Final = 200
+"""How many entries of a conversation are given where no number is said."""
+
+
+async def spoken(
+    store: Store,
+    name: str,
+    *,
+    limit: int = HISTORY_USUAL,
+    before: int | None = None,
+    cut: Cut | None = None,
+    everything: bool = False,
+) -> list[Entry]:
+    """The newest entries of the session of that name, oldest first. See `Reads.history`."""
+    if not 1 <= number_of("limit", limit, "number of entries") <= HISTORY_MAX:
+        raise InvalidQuery(f"limit: {limit} is not between 1 and {HISTORY_MAX}: ask in pages with `before`")
+    key, (low, end) = await store.read(span_named, name, store.pseudonyms.session(name), cut, everything)
+    high = LARGEST if before is None else position_of("before", before)
+    if end is not None:
+        high = min(high, end)
+    if cut is not None and cut.by == "position":
+        high = min(high, cut.value + 1)
+    found: list[Entry] = []
+    while len(found) < limit:
+        part = await store.read(page, key, low, high, min(PAGE_STREAMS, limit - len(found)), cut)
+        found = [*part.entries, *found]
+        if part.before is None:
+            break
+        high = part.before
+    return found
