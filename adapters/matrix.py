@@ -49,6 +49,7 @@ MATRIX: Final = Capabilities(
     edit=Change(),
     delete=Change(),
     threads=True,
+    carries=("reply_to", "hooks"),
     attachments="upload",
     settle_s=15.0,
 )

@@ -41,6 +41,7 @@ QA: Final = Capabilities(
     edit=Change(),
     delete=Change(),
     threads=True,
+    carries=("reply_to", "hooks"),
     attachments="upload",
     media_max_bytes=64 * 1_048_576,
     origin="registry",

@@ -20,6 +20,8 @@ SURFACE = 1
 """The major version of this surface. A channel of another one is refused."""
 
 Evidence = Literal["proved", "documented", "unproven"]
+Carried = Literal["reply_to", "quote", "silent", "hooks"]
+"""A reply's target, a native quote of it, delivery without a notification, and what hooks made of the message."""
 
 
 class TextLimit(Value, frozen=True, gc=False):
@@ -69,6 +71,8 @@ class Capabilities(Value, frozen=True, gc=False):
     edit: Change | None = None
     delete: Change | None = None
     threads: bool = False
+    carries: tuple[Carried, ...] = ()
+    """What else of a message a delivery of this channel brings along, as the platform's own send would."""
     attachments: Literal["none", "remote_url", "upload"] = "none"
     media_max_bytes: int | None = None
     """The largest file that the channel uploads; None: none that it knows of."""
@@ -217,6 +221,16 @@ def reconciles(channel: object) -> TypeGuard[Reconciles]:
 
 def falls_back(channel: object) -> TypeGuard[FallsBack]:
     return callable(getattr(channel, "fallback", None))
+
+
+def is_external(channel: object) -> bool:
+    """Whether its gateway sends by itself and tells us, so that nothing may be started here."""
+    return getattr(channel, "external", False) is True
+
+
+def starts(channel: Channel) -> bool:
+    """Whether an attempt may be started through it now."""
+    return channel.ready and not is_external(channel)
 
 
 def opens(channel: object) -> TypeGuard[Opens]:

@@ -141,6 +141,7 @@ def _explain(
         now,
         lease_over=now >= (state.lease_ends_at or 0),
         owner_dead=current is not None and owner.is_dead(current.owner),
+        callback_gone=state.callback is not None and owner.is_dead(state.callback),
     )
     ahead = [] if state.terminal else store.read_sync(before, state.lane, state.position, now, LANE_SHOWN)
     alive = [one for one in store.read_sync(workers, WORKERS_LOOKED_AT) if owner.is_alive(one.id)]

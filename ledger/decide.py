@@ -22,6 +22,8 @@ HOLDS: Final = frozenset({FailureClass.AUTH, FailureClass.PERMISSION})
 """Rejections that only a change of configuration can mend."""
 SUPERSEDED: Final = "superseded"
 """The code of an attempt that the last look ended before anything left."""
+CALLBACK_GONE: Final = "callback_gone"
+"""The code of an intent that ended because the only function that could send it is no more."""
 UNREADABLE: Final = "media_unreadable"
 """The code of an attempt whose file could not be read here and now, which says nothing of the platform."""
 
@@ -112,14 +114,15 @@ def failed(
     next_at: int | None = None
     hold: e.Hold | None = None
     optional = not state.units[unit].required and not stopped  # tried once, and never delays the rest
-    if doubtful or (retryable and not spent and not optional):
+    once = optional or state.callback is not None  # a callback serves once, whatever the platform says
+    if doubtful or (retryable and not spent and not once):
         wait = 0 if stopped else backoff_ms(state.failures, chance)
         if not outcome.bytes_left:
             wait = min(wait, PROBE_WAIT_MAX_MS)
         if retry_after is not None:
             wait = retry_after + min(wait, retry_after)  # the platform named the wait; spread what comes after it
         next_at = at + wait
-    elif outcome.failure in HOLDS and not optional:
+    elif outcome.failure in HOLDS and not once:
         hold = "config"
     return e.AttemptFailed(
         at=at,
@@ -193,7 +196,8 @@ def end(state: IntentState, reason: e.FailReason, *, at: int, by: str, note: str
     """The end of an intent that will not be sent. Needs that nothing is in doubt, but for a person's discard."""
     if reason != "discarded" and (state.status is not Status.PENDING or state.doubt):
         raise NotPossible(f"intent {state.id} is {state.status.value}: it cannot end as {reason}")
-    return e.IntentFailed(at=at, by=by, reason=reason, failure=state.failure, code=state.code, note=note)
+    code = state.code if state.callback is None or reason != "expired" else CALLBACK_GONE
+    return e.IntentFailed(at=at, by=by, reason=reason, failure=state.failure, code=code, note=note)
 
 
 def finish(state: IntentState, *, at: int, by: str) -> e.Event | None:

@@ -6,6 +6,7 @@ LedgerError
 │   └── UnknownChannel        no channel of that name and account is configured
 ├── UnroutableSource          a source that names no conversation
 ├── IdempotencyConflict       the key stands for other content
+├── DeliveryFailed            a bridged payload has ended as failed; nothing more is sent
 ├── NotPossible               a decision that the intent's state does not allow
 ├── NoSuchStream              nothing with that id
 │   └── NoSuchIntent          no intent with that id, or none yet at that time
@@ -63,6 +64,14 @@ class UnroutableSource(LedgerError):
 
 class IdempotencyConflict(LedgerError):
     """The key already stands for an intent with other content. `intent` is the id of the one that stands."""
+
+    def __init__(self, message: str, intent: str) -> None:
+        super().__init__(message)
+        self.intent = intent
+
+
+class DeliveryFailed(LedgerError):
+    """What a bridge handed over has ended as failed, and nothing more is sent. `intent` is its id."""
 
     def __init__(self, message: str, intent: str) -> None:
         super().__init__(message)

@@ -108,6 +108,8 @@ class IntentRecorded(Event, frozen=True, gc=False, kw_only=True):
     """UTC milliseconds before which nobody sends it but the one who recorded it."""
     late: bool = False
     """Written after the fact by a best-effort send that had found no store."""
+    callback: str | None = None
+    """The worker in whose memory the only function is that may send it: it dies with that process, and is used once."""
     content: RecordedContent | None = None
 
 

@@ -89,6 +89,8 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     units: tuple[e.PlannedUnit, ...]
     atomicity: e.Atomicity
     at: int
+    callback: str | None = None
+    """See `IntentRecorded.callback`."""
     plan: int = 0
 
     status: Status = Status.PENDING

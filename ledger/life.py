@@ -43,6 +43,7 @@ def record(stream: str, event: e.IntentRecorded, position: int, recorded_at: int
         units=event.units,
         atomicity=event.atomicity,
         at=event.at,
+        callback=event.callback,
         due_at=event.at if event.not_before is None else event.not_before,
         media=_media(event.units),
     )

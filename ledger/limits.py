@@ -158,6 +158,8 @@ PLACES_REMEMBERED: Final = 10_000
 """How many conversations have their pseudonyms kept in memory."""
 LOOK_FRESH_MS: Final = 50
 """A look at the ledger that is no older than this counts as the last look before the request."""
+CALLBACKS_MAX: Final = 1_000
+"""How many functions that alone can send a message are kept; the oldest of more is let go, and its message ends."""
 RUNS_REMEMBERED: Final = 10_000
 """How many (producer, run) pairs have their count of sends kept in memory."""
 LATE_SENDS_MAX: Final = 1_000

@@ -37,22 +37,25 @@ class Target(Value, frozen=True, gc=False):
     thread: str | None = None
     label: str | None = None
     native_channel: str | None = None
+    replayable: bool = True
+    """False: only the callback that came with an event reaches it (a reply token, a command's private answer). Nothing
+    else is ever sent there, and nothing that was meant for it is sent elsewhere."""
 
     @classmethod
-    def direct(cls, channel: str, id: str, **more: str | None) -> Target:
+    def direct(cls, channel: str, id: str, **more: Any) -> Target:
         return cls("direct", channel, id, **more)
 
     @classmethod
-    def group(cls, channel: str, id: str, **more: str | None) -> Target:
+    def group(cls, channel: str, id: str, **more: Any) -> Target:
         return cls("group", channel, id, **more)
 
     @classmethod
-    def room(cls, channel: str, id: str, **more: str | None) -> Target:
+    def room(cls, channel: str, id: str, **more: Any) -> Target:
         """A target of kind `channel`, the platform's public room."""
         return cls("channel", channel, id, **more)
 
     @classmethod
-    def in_thread(cls, channel: str, id: str, thread: str, **more: str | None) -> Target:
+    def in_thread(cls, channel: str, id: str, thread: str, **more: Any) -> Target:
         return cls("thread", channel, id, thread=thread, **more)
 
 

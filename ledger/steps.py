@@ -80,14 +80,25 @@ class Wait(msgspec.Struct, frozen=True, gc=False, tag=True):
 Step = Start | Finish | End | TakeOver | Check | Park | Release | Wait
 
 
-def next_step(state: IntentState, terms: Terms, now: int, *, lease_over: bool, owner_dead: bool = False) -> Step:
+def next_step(
+    state: IntentState,
+    terms: Terms,
+    now: int,
+    *,
+    lease_over: bool,
+    owner_dead: bool = False,
+    callback_gone: bool = False,
+) -> Step:
     """What to do with the intent at `now` (UTC ms).
 
     `lease_over`: the lease of every attempt in flight or in doubt has ended, on a clock that no correction shortens.
-    `owner_dead`: the attempt's owner is provably dead, which ends its claim but not its request.
+    `owner_dead`: the attempt's owner is provably dead, which ends its claim but not its request. `callback_gone`: so
+    is the process that had the only function that may send it.
     """
     match state.status:
         case Status.PENDING:
+            if state.callback is not None and not state.refused and (callback_gone or state.attempts > 0):
+                return End("expired")  # a callback serves once, and nothing else may be sent in its place
             return _pending(state, terms, now)
         case Status.SENDING:
             if owner_dead or lease_over:
@@ -135,7 +146,7 @@ def _unknown(state: IntentState, terms: Terms, now: int, lease_over: bool) -> St
         if now < due:
             return Wait(due, "it is held; it will be looked up again")
         return Check(unit or 0, conclusive=False)
-    may_send = state.charged < state.policy.max_attempts and now <= state.policy.expires_at
+    may_send = state.charged < state.policy.max_attempts and now <= state.policy.expires_at and state.callback is None
     if may_send and (state.looked or not can_check) and window_open(state, terms, now):
         again = now if state.looked else due  # a look-up's next turn is no reason to wait with what is safe now
         return Start("recovery", "window") if now >= again else Wait(again, "it waits to be sent again by its key")

@@ -125,7 +125,7 @@ class Sender:
     async def _send(self, message: Message, options: Options, files: Taken | None = None) -> Delivery:
         planned = self.planner.plan(message, options)
         if options.durability == "disabled":
-            return self._delivery(planned.key, await self.direct.send(planned), durable=False)
+            return self.delivery(planned.key, await self.direct.send(planned), durable=False)
         return await self.submit(planned, options, fall_back=options.durability == "best_effort", files=files)
 
     async def submit(
@@ -152,10 +152,10 @@ class Sender:
             unrecorded = record is None or (record.done() and record.exception() is error)
             if not fall_back or not unrecorded or isinstance(error, StoreClosed):
                 raise
-            return self._delivery(planned.key, await self.direct.send_late(planned, error), durable=False)
+            return self.delivery(planned.key, await self.direct.send_late(planned, error), durable=False)
         finally:
             self.dispatcher.waiters.forget(stream, waiter)
-        return self._delivery(planned.key, news)
+        return self.delivery(planned.key, news)
 
     def _record(self, planned: Planned, waiter: Waiter, wait: bool) -> Record:
         """Hand the record to the store, and adopt what comes back, also when the caller has gone."""
@@ -242,7 +242,7 @@ class Sender:
                 " use a new key for a new message, or `edit` to change the one that stands",
                 stands,
             )
-        delivery = self._delivery(planned.key, settled(dossier))
+        delivery = self.delivery(planned.key, settled(dossier))
         delivery.repeated = True
         if options.wait and not at_rest(dossier.state, self.clock.wall_ms()):
             delivery = await self.follow(delivery, options.timeout_s or planned.channel.capabilities.deadline_s)
@@ -262,11 +262,11 @@ class Sender:
                 news = await self._hear(stream, waiter, timeout_s if timeout_s is not None else WAIT_MAX_S)
         finally:
             self.dispatcher.waiters.forget(stream, waiter)
-        newer = self._delivery(delivery.key, news)
+        newer = self.delivery(delivery.key, news)
         newer.repeated = delivery.repeated
         return newer
 
-    def _delivery(self, key: str, news: Settled, *, durable: bool = True) -> Delivery:
+    def delivery(self, key: str, news: Settled, *, durable: bool = True) -> Delivery:
         state = news.state
         return Delivery(
             intent=state.id,
@@ -316,7 +316,7 @@ class Sender:
         dossier = await self.dispatcher.attempts.reload(stream)
         self.dispatcher.waiters.tell(dossier, self.clock.wall_ms())
         self.media.release(dossier.state.media)
-        return self._delivery(dossier.key or stream, settled(dossier))
+        return self.delivery(dossier.key or stream, settled(dossier))
 
     # ---- the transaction held open
 
@@ -347,7 +347,7 @@ class Sender:
             await transaction.fail(reason)
         except NotPossible:
             now_is = settled(await self.dispatcher.attempts.reload(transaction.intent))
-            transaction.delivery = self._delivery(transaction.delivery.key, now_is)
+            transaction.delivery = self.delivery(transaction.delivery.key, now_is)
 
 
 class Sending:

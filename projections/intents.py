@@ -53,9 +53,10 @@ COLUMNS: Final = (
     ("contradictions", "INTEGER NOT NULL"),
     ("recorded_at", "INTEGER NOT NULL"),
     ("updated_at", "INTEGER NOT NULL"),
+    ("callback", "TEXT"),
 )
 """`key`: NULL where the id serves as one. `holds_lane`: until when (UTC ms) it is in its lane's way; `due_at`: when the
-dispatcher looks at it next."""
+dispatcher looks at it next. `callback`: of a pending one, the worker that alone can send it."""
 
 OPEN: Final = "status IN ('pending','sending','committing','unknown_after_send')"
 OWED: Final = (
@@ -87,7 +88,7 @@ class IntentsView:
     """See `ledger.store.view.View`."""
 
     name = "intents"
-    version = 3
+    version = 4
     columns = tuple(name for name, _ in COLUMNS)
     key = ("id",)
     fixed = (
@@ -101,6 +102,7 @@ class IntentsView:
         "CREATE INDEX IF NOT EXISTS intents_lane ON intents(lane, position) WHERE holds_lane IS NOT NULL",
         "CREATE UNIQUE INDEX IF NOT EXISTS intents_in_flight ON intents(lane) WHERE status = 'sending'",
         "CREATE INDEX IF NOT EXISTS intents_held ON intents(due_at) WHERE hold IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS intents_callback ON intents(callback) WHERE callback IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS intents_place ON intents(place, position)",
         "CREATE INDEX IF NOT EXISTS intents_account ON intents(channel, account, position)",
         "CREATE INDEX IF NOT EXISTS intents_session ON intents(session, position) WHERE session IS NOT NULL",
@@ -155,6 +157,7 @@ class IntentsView:
                 state.contradictions,
                 state.recorded_at,
                 state.updated_at,
+                state.callback if state.status is Status.PENDING else None,
             ),
         )
 
@@ -318,14 +321,21 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     contradictions: int
     recorded_at: int
     updated_at: int
+    callback: str | None
 
 
 ALL_COLUMNS: Final = ", ".join(name for name, _ in COLUMNS)
 
 
 def owners_in_flight(cursor: Cursor) -> list[str]:
-    """The workers whose attempts are in flight, as far as the ledger knows."""
-    return [row[0] for row in cursor.execute("SELECT DISTINCT owner FROM intents WHERE status = 'sending'")]
+    """The workers whose attempts are in flight, or whose callbacks are waited for, as far as the ledger knows."""
+    return [
+        row[0]
+        for row in cursor.execute(
+            "SELECT owner FROM intents WHERE status = 'sending'"
+            " UNION SELECT callback FROM intents WHERE callback IS NOT NULL"
+        )
+    ]
 
 
 class HeldRow(msgspec.Struct, frozen=True, gc=False):

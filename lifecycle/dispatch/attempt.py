@@ -183,13 +183,13 @@ class Attempts:
             outcome = decide.superseded(f"the last look was not possible: {error}")
         except asyncio.CancelledError:
             ending = Unknown(Cause.CLOSING) if looked else decide.superseded("the gateway closes")
-            await self._record(latest, channel, current.number, unit, ending, self.clock.boot_ms() - began)
+            await self.record(latest, channel, current.number, unit, ending, self.clock.boot_ms() - began)
             raise
         answered = self.clock.boot_ms()
         took_ms = answered - began
-        return await self._record(latest, channel, current.number, unit, outcome, took_ms), outcome, answered
+        return await self.record(latest, channel, current.number, unit, outcome, took_ms), outcome, answered
 
-    async def _record(
+    async def record(
         self, dossier: Dossier, channel: Channel, number: int, unit: int, outcome: Outcome, took_ms: int
     ) -> Dossier:
         """Append what came of attempt `number`, which need not be the newest any more, and the end it leads to."""

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...adapters.gate import Account, Gate
-from ...adapters.surface import Channel
+from ...adapters.surface import Channel, is_external, starts
 from ...ledger import decide
 from ...ledger import events as e
 from ...ledger.dossier import Dossier
@@ -46,6 +46,7 @@ from ...ledger.store.store import Store
 from ...projections.intents import Head, LaneFree, heads
 from ...projections.waiting import Waiters
 from .attempt import Attempts
+from .callbacks import Callbacks
 from .due import Due
 from .holds import Holds
 
@@ -95,6 +96,7 @@ class Dispatcher:
             turned=self._turned,
         )
         self.holds = Holds(store, channels, by=self.by, clock=clock, terms=self.attempts.terms, is_dead=is_dead)
+        self.callbacks = Callbacks(channels, worker=worker, is_dead=is_dead)
         self.busy: dict[str, asyncio.Task[None]] = {}
         self.handed: set[str] = set()
         """Intents whose claim is with the writer: they are ours before the task stands in `busy`."""
@@ -155,7 +157,7 @@ class Dispatcher:
 
     def reachable(self, channel: Channel) -> bool:
         """Whether the channel is ready and nothing has closed it for a while."""
-        return channel.ready and self.gate.open((channel.name, channel.account), redelivery=False)
+        return starts(channel) and self.gate.open((channel.name, channel.account), redelivery=False)
 
     def note_waiting(self, lane: str) -> None:
         """A message waits in this lane: look for it when the one before it ends."""
@@ -170,12 +172,10 @@ class Dispatcher:
         """Claim one intent without waiting for its time; where its lane is taken, the loop will come to it."""
         dossier = await self.attempts.reload(stream)
         state = dossier.state
-        channel = self.channels.get((state.channel, state.account))
+        channel = self.callbacks.channel(state)
         step = None
         if channel is not None and state.status is Status.PENDING and not self.in_hand(stream):
-            step = self._step(
-                replace(dossier, state=replace(state, due_at=None)), channel, self.attempts.terms(channel)
-            )
+            step = self.step(replace(dossier, state=replace(state, due_at=None)), channel, self.attempts.terms(channel))
         if channel is not None and isinstance(step, Start):
             claim = self.attempts.claim(dossier, channel, step)
             free = LaneFree(state.lane, self.clock.wall_ms())
@@ -252,7 +252,7 @@ class Dispatcher:
             if dossier is None:
                 self.due.later(head.id, head.head, LATER_MS)
                 continue
-            channel = self.channels.get((dossier.state.channel, dossier.state.account))
+            channel = self.callbacks.channel(dossier.state)
             try:
                 events, claims = self._decide(dossier, channel, [one for _, one, claims in plans if claims])
             except Exception:
@@ -288,7 +288,7 @@ class Dispatcher:
         state = dossier.state
         at = self.clock.wall_ms()
         terms = Terms() if channel is None else self.attempts.terms(channel)
-        step = self._step(dossier, channel, terms)
+        step = self.step(dossier, channel, terms)
         match step:
             case Finish():
                 event = decide.finish(state, at=at, by=self.by)
@@ -309,16 +309,17 @@ class Dispatcher:
                 self.due.later(state.id, state.head, LATER_MS if until is None else until - at)
             case _:
                 closed_ms = self.gate.closed_for_ms((state.channel, state.account)) or int(POLL_S * 1000)
-                self.due.later(state.id, state.head, LATER_MS if channel is None else closed_ms)
+                self.due.later(state.id, state.head, LATER_MS if channel is None or is_external(channel) else closed_ms)
         return (), False
 
-    def _step(self, dossier: Dossier, channel: Channel | None, terms: Terms) -> Step:
+    def step(self, dossier: Dossier, channel: Channel | None, terms: Terms) -> Step:
+        """What may happen to it next, as far as is known here."""
         state = dossier.state
         at = self.due.now(state)
         over = self.due.lease_over(state)
         current = state.current
         dead = current is not None and (current.owner == self.worker or self.is_dead(current.owner))
-        step = next_step(state, terms, at, lease_over=over, owner_dead=dead)
+        step = next_step(state, terms, at, lease_over=over, owner_dead=dead, callback_gone=self.callbacks.gone(state))
         if (
             isinstance(step, Start)
             and step.licence == "window"
@@ -330,7 +331,7 @@ class Dispatcher:
         return step
 
     def _may_start(self, channel: Channel, state: IntentState, begun: list[Channel | None]) -> bool:
-        if not channel.ready or len(self.busy) + len(begun) >= IN_FLIGHT_MAX:
+        if not starts(channel) or len(self.busy) + len(begun) >= IN_FLIGHT_MAX:
             return False
         return self.gate.open(
             (channel.name, channel.account),
@@ -365,7 +366,8 @@ class Dispatcher:
             log.info("intent %s is %s", state.id, state.status.value)
         if not state.terminal:
             self._said[state.id] = state.status
-        elif state.media:
+        else:
+            self.callbacks.drop(state.id)
             self.attempts.media.release(state.media)
         if not state.terminal and state.status is not Status.SENDING:
             self._unsettled.add(state.id)

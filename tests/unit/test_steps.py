@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgledger.ledger import events as e
 from msgledger.ledger.limits import CHECKS_MAX, UNRESOLVED_HOLDS_AFTER_MS
@@ -12,9 +13,11 @@ from msgledger.ledger.steps import (
     Park,
     Release,
     Start,
+    Step,
     TakeOver,
     Terms,
     Wait,
+    next_step,
     same_request,
     window_open,
 )
@@ -367,3 +370,40 @@ def test_the_margin_covers_settle_and_clocks() -> None:
     assert terms.margin_ms == 20_000
     life = Life(terms=terms)
     assert life.start().lease_ends_at == T0 + 50_000
+
+
+class TestCallbacks:
+    """TGT-2: what only a function in one process may send."""
+
+    def next(self, life: Life, *, gone: bool) -> Step:
+        return next_step(life.state, life.terms, life.now, lease_over=False, callback_gone=gone)
+
+    def test_while_it_is_there_it_is_sent_like_any_other(self) -> None:
+        assert self.next(Life(callback="w1"), gone=False) == Start("first")
+
+    def test_with_its_process_the_message_ends(self) -> None:
+        """SC-54: at once, not at its age."""
+        assert self.next(Life(callback="w1"), gone=True) == End("expired")
+        assert self.next(Life(), gone=True) == Start("first"), "others need no callback"
+
+    def test_it_serves_once(self) -> None:
+        """FAIL-2, FAIL-4: no failure is followed by another call, and none holds it."""
+        for failure in ("transient", "rate_limit", "auth", "cancelled"):
+            life = Life(callback="w1")
+            life.start()
+            life.fail(failure, bytes_left=False)
+            assert life.next() == Finish(), failure
+
+    def test_doubt_is_neither_ended_nor_sent_again(self) -> None:
+        """G4, UNK-5: not in an open window, not as a copy; proof of not sent ends it."""
+        open_window = msgspec.structs.replace(TERMS, window_ms=10 * HOUR)
+        life = Life(callback="w1", on_unknown="at_least_once", terms=open_window)
+        life.start()
+        life.lose()
+        life.later(LEASE)
+        assert life.next(lease_over=True) == Park()
+        proved = Life(callback="w1")
+        proved.start()
+        proved.lose()
+        proved.later(LEASE).check("not_sent")
+        assert self.next(proved, gone=False) == End("expired")
