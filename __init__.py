@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .adapters.callable import CallableChannel
+    from .adapters.external import External, NoSend
     from .adapters.matrix import MatrixChannel
     from .adapters.receiving import Ignored, Incoming, Intake, Taken
     from .adapters.surface import (
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     )
     from .ledger.dossier import Dossier
     from .ledger.errors import (
+        DeliveryFailed,
         IdempotencyConflict,
         InvalidMedia,
         InvalidMessage,
         InvalidQuery,
+        LaneBusy,
         LedgerError,
         NoSuchIntent,
         NoSuchStream,
@@ -63,6 +66,10 @@ if TYPE_CHECKING:
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
     from .ledger.session import SessionPolicy
     from .ledger.source import SessionSource
+    from .lifecycle.bridging.claims import Attempting
+    from .lifecycle.bridging.needs import BridgeCheck, bridge_checks
+    from .lifecycle.bridging.outcome import BridgeOutcome
+    from .lifecycle.bridging.turn import Bridge
     from .lifecycle.gateway import Gateway, open
     from .lifecycle.inbound.context import Inbound
     from .lifecycle.inbound.route import SessionContext
@@ -76,6 +83,8 @@ _FACE = {
     "Incoming": ".adapters.receiving",
     "Intake": ".adapters.receiving",
     "Taken": ".adapters.receiving",
+    "External": ".adapters.external",
+    "NoSend": ".adapters.external",
     "Capabilities": ".adapters.surface",
     "Change": ".adapters.surface",
     "Channel": ".adapters.surface",
@@ -85,10 +94,12 @@ _FACE = {
     "SendContext": ".adapters.surface",
     "TextLimit": ".adapters.surface",
     "Dossier": ".ledger.dossier",
+    "DeliveryFailed": ".ledger.errors",
     "IdempotencyConflict": ".ledger.errors",
     "InvalidMedia": ".ledger.errors",
     "InvalidMessage": ".ledger.errors",
     "InvalidQuery": ".ledger.errors",
+    "LaneBusy": ".ledger.errors",
     "LedgerError": ".ledger.errors",
     "NoSuchIntent": ".ledger.errors",
     "NoSuchStream": ".ledger.errors",
@@ -122,6 +133,11 @@ _FACE = {
     "Unresolved": ".ledger.outcome",
     "SessionPolicy": ".ledger.session",
     "SessionSource": ".ledger.source",
+    "Bridge": ".lifecycle.bridging.turn",
+    "BridgeOutcome": ".lifecycle.bridging.outcome",
+    "Attempting": ".lifecycle.bridging.claims",
+    "BridgeCheck": ".lifecycle.bridging.needs",
+    "bridge_checks": ".lifecycle.bridging.needs",
     "Gateway": ".lifecycle.gateway",
     "open": ".lifecycle.gateway",
     "Inbound": ".lifecycle.inbound.context",
@@ -136,14 +152,20 @@ _FACE = {
 __all__ = [
     "Accepted",
     "Attachment",
+    "Attempting",
     "Body",
+    "Bridge",
+    "BridgeCheck",
+    "BridgeOutcome",
     "Broadcast",
     "CallableChannel",
     "Capabilities",
     "Change",
     "Channel",
     "Delivery",
+    "DeliveryFailed",
     "Dossier",
+    "External",
     "FailureClass",
     "Followup",
     "Gateway",
@@ -156,10 +178,12 @@ __all__ = [
     "InvalidMedia",
     "InvalidMessage",
     "InvalidQuery",
+    "LaneBusy",
     "LedgerError",
     "Lookup",
     "MatrixChannel",
     "Message",
+    "NoSend",
     "NoSuchIntent",
     "NoSuchStream",
     "NotDispatched",
@@ -193,6 +217,7 @@ __all__ = [
     "UnroutableSource",
     "WriteUncertain",
     "__version__",
+    "bridge_checks",
     "open",
     "reading",
 ]

@@ -29,13 +29,14 @@ from ..projections.effects import Fn, Subscriber, When
 from ..projections.inbound import running_turns
 from ..projections.intents import owners_in_flight
 from ..version import __version__
+from .bridge import Bridges
+from .bridging.claims import Claims
 from .dispatch.direct import Direct
 from .dispatch.loop import Dispatcher
 from .inbound.acks import Choice
 from .inbound.context import Handler, Inbound
 from .inbound.flow import Authorize
 from .plan import Durable, Options, Planner
-from .reads import Reads
 from .receive import Receiving, Settings
 from .send import Delivery, Sender, Sending
 
@@ -43,8 +44,9 @@ SESSIONS: Final = SessionPolicy()
 """What a gateway has that says nothing of its sessions."""
 
 
-class Gateway(Reads):
-    """Sends messages and owes them until they have arrived; what may be asked of it stands in `Reads`.
+class Gateway(Bridges):
+    """Sends messages and owes them until they have arrived; what may be asked of it stands in `Reads`,
+    what it does for gateways that deliver by themselves in `Bridges`.
 
     Made by `msgledger.open`; use it with `async with`.
     """
@@ -131,6 +133,7 @@ class Gateway(Reads):
         self._direct = Direct(self._dispatcher)
         planner = Planner(self._channels, store.pseudonyms, worker=self.worker, clock=self._clock)
         self._sender = Sender(planner, self._dispatcher, self._direct)
+        self._claims = Claims(self._sender)
         self._receiving = Receiving(
             store,
             self._channels,

@@ -5,12 +5,14 @@ anything is written or sent, with the value and the way out.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from ..adapters.surface import Channel, RenderContext
+from ..adapters.external import whole
+from ..adapters.surface import Channel, RenderContext, is_external
 from ..ledger import events as e
 from ..ledger import life
 from ..ledger.codec import as_json, to_json
@@ -66,6 +68,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     wait: bool = True
     timeout_s: float | None = None
+    parts: tuple[Message, ...] = ()
+    """Each rendered by itself into the one batch of this intent; the message is all of them joined."""
+    external: bool = False
+    """The gateway sends it by itself, over a channel that only keeps the books."""
+    callback: bool = False
+    """Only a function in this process may send it."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -90,6 +98,7 @@ class Planner:
         self.channels = channels
         self.pseudonyms = pseudonyms
         self.clock = clock
+        self.worker = worker
         self.by = f"gateway:{worker}"
         self._ordinals: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._places: OrderedDict[tuple[str, Target], tuple[str, str]] = OrderedDict()
@@ -100,7 +109,8 @@ class Planner:
         channel = self.channel(message)
         at = self.clock.wall_ms()
         stream = new_id(at)
-        batch = self._render(channel, message, RenderContext(at=at, intent=stream, action=action), action, of)
+        _reachable(channel, message, options)
+        batch = self._render(channel, message, RenderContext(at=at, intent=stream, action=action), action, of, options)
         if options.on_unknown == "hold" and batch.marked:
             batch = replace(batch, marked=())  # no copy will ever go out
         elif options.on_unknown == "at_least_once" and action == "send":
@@ -134,6 +144,7 @@ class Planner:
             traceparent=options.traceparent,
             hooks=options.hooks,
             not_before=options.not_before,
+            callback=self.worker if options.callback else None,
             content=self._content(key, message, batch, action, of),
         )
         state = life.record(stream, event, 0, at)
@@ -171,7 +182,13 @@ class Planner:
         raise UnknownChannel(f"no channel {name!r} is configured: there is {there}")
 
     def _render(
-        self, channel: Channel, message: Message, context: RenderContext, action: e.Action, of: Dossier | None
+        self,
+        channel: Channel,
+        message: Message,
+        context: RenderContext,
+        action: e.Action,
+        of: Dossier | None,
+        options: Options,
     ) -> RenderedBatch:
         if not message.target.id.strip():
             raise InvalidMessage(f"the target on channel {channel.name!r} has no id: say where the message goes")
@@ -189,7 +206,7 @@ class Planner:
                     for i, part in enumerate(parts)
                 )
             )
-        batch = channel.render(message, context)
+        batch = whole(message) if options.callback else _rendered(channel, message, context, options.parts)
         units = batch.units
         if not units:
             raise InvalidMessage(f"channel {channel.name!r} rendered the message into nothing: give it a text")
@@ -253,6 +270,43 @@ class Planner:
         primary = next(part for part in receipt.parts if part.platform_id is not None)
         token = primary.delete_token if action == "delete" else primary.edit_token
         return replace(content, of_platform_id=primary.platform_id, of_token=token)
+
+
+def _reachable(channel: Channel, message: Message, options: Options) -> None:
+    """What only a callback or the gateway itself can deliver is never sent in another way."""
+    if options.callback:
+        return
+    if is_external(channel) and not options.external:
+        raise InvalidMessage(
+            f"channel {channel.name!r} is sent on by its gateway alone: use `record`, `attempting`, `delivered` and"
+            " `failed`, or configure a channel that can deliver"
+        )
+    if options.external and not is_external(channel):
+        raise InvalidMessage(
+            f"channel {channel.name!r} is sent on by msgledger: use `send`, or configure `External({channel.name!r})`"
+        )
+    if not message.target.replayable:
+        raise InvalidMessage(
+            f"the target on channel {channel.name!r} is reached by the callback that came with it alone: hand that over"
+            " with `gateway.bridge(...)`, or give a target that can be sent to at any time"
+        )
+
+
+def _rendered(channel: Channel, message: Message, context: RenderContext, parts: tuple[Message, ...]) -> RenderedBatch:
+    """The batch of a message, or of its parts one behind the other, with the message's own files."""
+    if not parts:
+        return channel.render(message, context)
+    files = iter(message.attachments)
+    batches = [
+        channel.render(replace(part, attachments=tuple(islice(files, len(part.attachments)))), context)
+        for part in parts
+    ]
+    units: list[RenderedUnit] = []
+    marked: list[RenderedUnit] = []
+    for batch in batches:
+        marked += [replace(copy, index=len(units) + copy.index) for copy in batch.marked]
+        units += [replace(unit, index=len(units) + at) for at, unit in enumerate(batch.units)]
+    return RenderedBatch(tuple(units), batches[0].atomicity, tuple(marked))
 
 
 def _copyable(batch: RenderedBatch, channel: str) -> None:

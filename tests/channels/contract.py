@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from msgledger import bridge_checks
 from msgledger.adapters.surface import SURFACE, Channel, Reconciles, RenderContext, Requests, SendContext
 from msgledger.adapters.text import DUPLICATE_MARKER, measure
 from msgledger.ledger.errors import InvalidMessage
@@ -148,6 +149,12 @@ class ChannelContract:
         declared = bench.channel().capabilities
         assert msgspec.json.decode(msgspec.json.encode(declared), type=type(declared)) == declared
         assert declared.promise()
+
+    def test_a_bridged_path_may_be_moved_to_it(self, bench: Bench) -> None:
+        """MIG-8: it meets each point of the list, or what it does not is what it declares."""
+        channel = bench.channel()
+        unmet = {check.name for check in bridge_checks(channel, bench.target()) if not check.met}
+        assert unmet == (set() if channel.capabilities.receipt == "required" else {"all_ids"})
 
     def test_a_text_becomes_visible_once(self, bench: Bench) -> None:
         """ADP-1, CORE-1: one unit, one request, one visible message, with the platform's id as receipt."""

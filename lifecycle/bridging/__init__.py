@@ -1,0 +1,1 @@
+"""What stands behind `bridge.py`: the way in for gateways that own their delivery."""
