@@ -36,7 +36,7 @@ def test_it_prints_a_table_and_writes_its_figures(tmp_path: Path) -> None:
     assert figures["rebuild"]["events"] == 4_000 and figures["rebuild"]["events_per_s"] > 0
     judged = [line.split()[0] for line in printed.partition("\ntargets\n")[2].splitlines()]
     assert judged == ["met" if target["met"] else "missed" for target in figures["targets"]]
-    assert len(judged) == 7
+    assert len(judged) == 8
 
 
 def test_it_shows_where_the_time_goes(tmp_path: Path) -> None:
