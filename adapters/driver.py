@@ -1,7 +1,9 @@
 """The httpx2 driver: one request on the wire for each call, and the truth about how far it came.
 
-It follows no redirect, retries nothing, takes no proxy or cookie from anywhere, and never logs a header. The phase of a
-failure comes from httpx2's `trace` extension: before `send_request_headers` started, nothing has left this process.
+It follows no redirect, retries nothing, takes no proxy or cookie from anywhere, and never logs a header. A credential
+that stands in the address goes onto the wire alone: httpx2 does not know it, and what comes back is rid of it. The
+phase of a failure comes from httpx2's `trace` extension: before `send_request_headers` started, nothing has left this
+process.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from contextlib import suppress
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from urllib.parse import urlsplit
 
 from ..ledger.errors import InvalidConfig
 from ..ledger.limits import IN_FLIGHT_MAX
 from ..ledger.outcome import Cause
 from ..version import __version__
 from .exchange import Answer, Fault, File, Request
+from .secret_path import SecretPath
 
 if TYPE_CHECKING:
     import httpx2
@@ -82,11 +86,17 @@ class _Progress:
 
 
 class Driver:
-    """Sends requests to one base URL. Opened and closed once; the client is made by the first request otherwise."""
+    """Sends requests to one base URL. Opened and closed once; the client is made by the first request otherwise.
 
-    def __init__(self, base_url: str, *, answer_max_bytes: int = ANSWER_MAX_BYTES) -> None:
+    `secret_path` stands between base URL and path, on the wire and nowhere else.
+    """
+
+    def __init__(
+        self, base_url: str, *, answer_max_bytes: int = ANSWER_MAX_BYTES, secret_path: SecretPath | None = None
+    ) -> None:
         self._base_url = base_url.rstrip("/")
         self._answer_max_bytes = answer_max_bytes
+        self._secret = secret_path
         self._made: httpx2.AsyncClient | None = None
 
     def __repr__(self) -> str:
@@ -103,6 +113,8 @@ class Driver:
         made, self._made = self._made, None
         if made is not None:
             await made.aclose()
+            if self._secret is not None:
+                self._secret.watch_no_more()
 
     async def send(
         self,
@@ -127,7 +139,8 @@ class Driver:
         except Exception as error:
             if progress.stopped is not None:
                 raise progress.stopped from None
-            return progress.fault(_cause(error), _detail(error, deadline_s))
+            detail = _detail(error, deadline_s)
+            return progress.fault(_cause(error), detail if self._secret is None else self._secret.out_of(detail))
         finally:
             if file is not None:
                 file.close()
@@ -145,15 +158,19 @@ class Driver:
         headers = [*request.headers, *credentials.items()]
         content: bytes | AsyncIterator[bytes] | None = request.body or None
         if file is not None and request.file is not None:
-            headers.append(("content-length", str(request.file.length)))
-            content = _streamed(file, request.file.length)
+            length = len(request.body) + request.file.length + len(request.tail)
+            headers.append(("content-length", str(length)))
+            content = _streamed(request.body, file, request.file.length, request.tail)
+        extensions: dict[str, Any] = {"trace": progress.trace}
+        if self._secret is not None:
+            extensions["target"] = self._secret.before(urlsplit(self._base_url).path, request.target)
         made = client.build_request(
             request.method,
             self._base_url + request.target,
             headers=headers,
             content=content,
             timeout=deadline_s,
-            extensions={"trace": progress.trace},
+            extensions=extensions,
         )
         response = await client.send(made, stream=True, auth=None, follow_redirects=False)
         try:
@@ -164,7 +181,8 @@ class Driver:
                 if len(body) > self._answer_max_bytes:
                     return progress.fault(Cause.MALFORMED, f"the answer is longer than {self._answer_max_bytes} bytes")
             named = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status_code, named, bytes(body), time.time())
+            answer = Answer(response.status_code, named, bytes(body), time.time())
+            return answer if self._secret is None else self._secret.out_of_answer(answer)
         finally:
             await response.aclose()
 
@@ -176,6 +194,8 @@ class Driver:
                 raise InvalidConfig(
                     "this channel speaks HTTP and httpx2 is missing: install msgledger[http]"
                 ) from error
+            if self._secret is not None:
+                self._secret.watch()
             limits = httpx2.Limits(
                 max_connections=IN_FLIGHT_MAX, max_keepalive_connections=IN_FLIGHT_MAX, keepalive_expiry=KEEPALIVE_S
             )
@@ -196,12 +216,16 @@ def _opened(file: File) -> BinaryIO:
     return file.path.open("rb", buffering=0)
 
 
-async def _streamed(file: BinaryIO, length: int) -> AsyncGenerator[bytes]:
+async def _streamed(head: bytes, file: BinaryIO, length: int, tail: bytes) -> AsyncGenerator[bytes]:
     """So many bytes of the file and no more, read off the loop; fewer fail the request, as its length was told."""
+    if head:
+        yield head
     left = length
     while left and (piece := await asyncio.to_thread(file.read, min(left, PIECE_BYTES))):
         left -= len(piece)
         yield piece
+    if tail:
+        yield tail
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 from urllib.parse import urlencode
@@ -26,7 +27,7 @@ Phase = Literal["not_dispatched", "dispatched", "response_partial"]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as the body of a request: the driver streams `length` bytes. `path` is None where nothing goes out."""
+    """A file in the body of a request: the driver streams `length` bytes. `path` is None where nothing goes out."""
 
     digest: str
     length: int
@@ -43,7 +44,9 @@ class Request:
     headers: Pairs = ()
     body: bytes = b""
     file: File | None = None
-    """In place of `body`."""
+    """Goes out behind `body`."""
+    tail: bytes = b""
+    """Goes out behind `file`: the end of a form."""
 
     def __post_init__(self) -> None:
         for text in (self.method, self.path, *(part for pair in self.headers for part in pair)):
@@ -66,14 +69,34 @@ class Request:
             f"{self.method} {base_url}{self.target}",
             *(f"{name.lower()}: {value}" for name, value in self.headers),
         ]
-        body = self.body if self.file is None else f"file {self.file.digest} {self.file.length}".encode("ascii")
-        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+        file = b"" if self.file is None else f"file {self.file.digest} {self.file.length}".encode("ascii")
+        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + self.body + file + self.tail
 
     @classmethod
     def of_json(cls, method: str, path: str, body: Any, *, query: Pairs = (), headers: Pairs = ()) -> Request:
         """A JSON body whose bytes depend on its content alone: keys are sorted."""
         raw = msgspec.json.encode(body, order="deterministic")
         return cls(method, path, query, (("content-type", "application/json"), *headers), raw)
+
+    @classmethod
+    def of_form(cls, path: str, fields: Pairs, name: str, file: File, filename: str, media_type: str) -> Request:
+        """A form with texts and one file, the file last. It is the same bytes for the same arguments.
+
+        What separates its parts comes from the file's keyed digest, so that no content can hold it by intent.
+        """
+        words = f"{path} {fields} {file.digest} {file.length}"
+        boundary = f"msgledger-{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        lines = [
+            f'--{boundary}\r\ncontent-disposition: form-data; name="{key}"\r\n\r\n{value}' for key, value in fields
+        ]
+        called = filename.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+        lines.append(
+            f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"; filename="{called}"\r\n'
+            f"content-type: {media_type}\r\n\r\n"
+        )
+        head, tail = "\r\n".join(lines).encode(), f"\r\n--{boundary}--\r\n".encode()
+        headers = (("content-type", f"multipart/form-data; boundary={boundary}"),)
+        return cls("POST", path, (), headers, head, file, tail)
 
 
 @dataclass(frozen=True, slots=True)

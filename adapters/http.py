@@ -18,21 +18,24 @@ from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import FailureClass, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.store.crash import crash_point
 from .checks import check_declared
-from .driver import Driver
+from .driver import ANSWER_MAX_BYTES, Driver
 from .exchange import Answer, Fault, File, Request, nothing_visible, retry_after_s, without_class
 from .polling import Polling
 from .receiving import Event, Ignored, Incoming, Intake, Polls, Receives
+from .secret_path import SecretPath
 from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext
 
 __all__ = [
     "Adapter",
     "Answer",
+    "Conceals",
     "Fault",
     "File",
     "HttpChannel",
     "LooksUp",
     "Prepares",
     "Request",
+    "driver_of",
     "retry_after_s",
     "without_class",
 ]
@@ -90,6 +93,14 @@ class LooksUp(Protocol):
 
 
 @runtime_checkable
+class Conceals(Protocol):
+    """A platform whose credential stands in the address, behind the base URL. `authorize` gives none then."""
+
+    @property
+    def secret_path(self) -> SecretPath: ...
+
+
+@runtime_checkable
 class Prepares(Protocol):
     """A step that shows nothing and may be repeated: an upload, or opening a direct chat.
 
@@ -106,6 +117,16 @@ class Prepares(Protocol):
 
 PASSED_ON: Final = ("verify", "unpack", "encode_origin", "decode_origin")
 """What an adapter may have beside, and its channel then has too."""
+
+
+READY_EVERY_S: Final = 0.5
+"""How often a channel that is to poll looks whether it is ready."""
+
+
+def driver_of(adapter: Adapter, *, answer_max_bytes: int = ANSWER_MAX_BYTES) -> Driver:
+    """A driver to the adapter's platform, with the credential where it stands in the address."""
+    secret = adapter.secret_path if isinstance(adapter, Conceals) else None
+    return Driver(adapter.base_url, answer_max_bytes=answer_max_bytes, secret_path=secret)
 
 
 class HttpChannel:
@@ -136,7 +157,7 @@ class HttpChannel:
         if parts.username is not None or parts.password is not None:
             raise InvalidConfig(f"channel {name!r} has a credential in its base URL: give it to the adapter instead")
         self._adapter = adapter
-        self._driver = Driver(adapter.base_url)
+        self._driver = driver_of(adapter)
         if isinstance(adapter, LooksUp):
             self.reconcile = self._reconcile
         if isinstance(adapter, FallsBack):
@@ -199,7 +220,9 @@ class HttpChannel:
         """Poll until cancelled, over connections of its own, so that no send waits behind a poll."""
         adapter = self._adapter
         assert isinstance(adapter, Receives) and isinstance(adapter, Polls)
-        driver = Driver(adapter.base_url, answer_max_bytes=POLL_ANSWER_MAX_BYTES)
+        while not self.ready:  # who we are decides which messages speak to us, and whose cursor it is
+            await asyncio.sleep(READY_EVERY_S)
+        driver = driver_of(adapter, answer_max_bytes=POLL_ANSWER_MAX_BYTES)
 
         async def ask(request: Request, wait_s: float) -> Answer | Fault:
             return await driver.send(request, adapter.authorize(request), deadline_s=wait_s + POLL_MARGIN_S)
