@@ -74,6 +74,7 @@ class TelegramAdapter:
         account: str | None,
         username: str | None,
         webhook_secret: str | None,
+        polling: bool | None,
         base_url: str,
         media_max_bytes: int,
     ) -> None:
@@ -98,6 +99,7 @@ class TelegramAdapter:
         self.secret_path = SecretPath(f"/bot{token}", parts["secret"])
         self._token = token
         self._webhook_secret = webhook_secret
+        self.polling = webhook_secret is None if polling is None else polling
         self._known = False
         self._refused = False
 
@@ -236,6 +238,9 @@ class TelegramChannel(IdentifiedChannel):
     comes the channel is not ready, which costs no attempt, and asks again until it is or until `close()`; `pause` waits
     in between. `username` needs not be given: it is learned there.
 
+    `polling`: whether it fetches what comes by itself where the gateway has a handler; None is yes, unless there is a
+    `webhook_secret`, the one that `setWebhook` was given. Telegram does one of the two.
+
     `base_url` and `media_max_bytes` are of another server: one of one's own takes larger files.
     """
 
@@ -247,6 +252,7 @@ class TelegramChannel(IdentifiedChannel):
         account: str | None = None,
         username: str | None = None,
         webhook_secret: str | None = None,
+        polling: bool | None = None,
         base_url: str = SERVER,
         media_max_bytes: int = 50_000_000,
         pause: Callable[[float], Awaitable[None]] | None = None,
@@ -257,6 +263,7 @@ class TelegramChannel(IdentifiedChannel):
             account=account,
             username=username,
             webhook_secret=webhook_secret,
+            polling=polling,
             base_url=base_url,
             media_max_bytes=media_max_bytes,
         )

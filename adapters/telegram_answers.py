@@ -22,6 +22,8 @@ from .surface import SendContext
 
 SAME: Final = "message is not modified"
 MOVED: Final = "migrate_to_chat_id"
+ID_MAX: Final = 2**53
+"""Numbers of Telegram have at most 52 significant bits, as documented."""
 
 _CLASSES: Final = {
     400: FailureClass.INVALID_PAYLOAD,
@@ -132,6 +134,8 @@ def _accepted(context: SendContext, result: object, answer: Answer) -> Outcome:
         return without_class(answer)
     fields = msgspec.convert(result, dict[str, Any])
     id, date = fields.get("message_id"), fields.get("date")
-    known = isinstance(id, int) and not isinstance(id, bool) and id > 0
-    dated = isinstance(date, int) and not isinstance(date, bool) and 0 < date < 2**40
-    return Accepted(str(id) if known else None, status=200, sent_at=date * 1000 if dated else None)
+    known = isinstance(id, int) and not isinstance(id, bool) and 0 < id < ID_MAX
+    sent_at = None
+    if isinstance(date, int) and not isinstance(date, bool) and 0 < date < ID_MAX // 1000:
+        sent_at = date * 1000
+    return Accepted(str(id) if known else None, status=200, sent_at=sent_at)

@@ -341,4 +341,4 @@ def _text(of: Event, *keys: str) -> str | None:
 
 def _ms(date: object) -> int | None:
     """UTC milliseconds; the platform writes 0 where it cannot say."""
-    return date * 1000 if _is_int(date) and 0 < date < 2**40 else None
+    return date * 1000 if _is_int(date) and 0 < date < ID_MAX // 1000 else None
