@@ -85,7 +85,7 @@ class Request:
         What separates its parts comes from the file's keyed digest, so that no content can hold it by intent.
         """
         words = f"{path} {fields} {file.digest} {file.length}"
-        boundary = f"msgledger-{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        boundary = f"msgledger-{sha256(words.encode()).hexdigest()[:48]}"
         lines = [
             f'--{boundary}\r\ncontent-disposition: form-data; name="{key}"\r\n\r\n{value}' for key, value in fields
         ]

@@ -1,4 +1,4 @@
-"""A second Matrix server for the tests: Crabline's, an independent one for end-to-end tests, on loopback only.
+"""Crabline's servers for the tests: an independent Matrix server here, and what starts any of them, on loopback only.
 
     python tests/counterparts/crabline.py install
 
@@ -50,15 +50,21 @@ def install() -> None:
     print(f"{REQUIREMENT} is in {FOLDER} ({time.monotonic() - started:.1f} s)")
 
 
-class Crabline:
-    """One server with one bot on one device. What it knows dies with it."""
+class Server:
+    """One of its servers, with one bot. What it knows dies with it."""
+
+    provider = ""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = self.user_id = self.device_id = self.token = ""
+        self.url = self.token = ""
         self.port = 0
         self._admin = ""
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _ready(self, said: dict[str, Any]) -> None:
+        """Takes in what the server says of itself."""
+        raise NotImplementedError
 
     @property
     def pid(self) -> int | None:
@@ -74,7 +80,7 @@ class Crabline:
         with (self.folder / "crabline.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(str(_program), "--json", "serve", "matrix"),
+                    *(str(_program), "--json", "serve", self.provider),
                     *("--ready-file", str(ready), "--recorder", str(self.folder / "recorder.jsonl")),
                 ],
                 cwd=self.folder,
@@ -87,9 +93,9 @@ class Crabline:
         while time.monotonic() < until and self.pid is not None:
             if ready.exists() and ready.stat().st_size:
                 said = json.loads(ready.read_text())
-                self.url, self.user_id, self.device_id = said["baseUrl"], said["botUserId"], said["deviceId"]
-                self.token, self._admin = said["accessToken"], said["adminToken"]
+                self.url, self._admin = said["baseUrl"], said["adminToken"]
                 self.port = int(self.url.rpartition(":")[2])
+                self._ready(said)
                 return
             time.sleep(0.02)
         self.stop()
@@ -113,25 +119,39 @@ class Crabline:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def create_room(self) -> str:
-        """A new room, which somebody else opens by saying something in it."""
-        id = f"!{secrets.token_hex(8)}:matrix.test"
-        self._call("/crabline/matrix/inbound", {"roomId": id, "senderId": SOMEBODY, "text": "hello"}, self._admin)
-        return id
-
-    def messages(self, login: object, room: str) -> list[dict[str, Any]]:
-        """The bot's `m.room.message` events of the room, oldest first, as a client that has just come hears them."""
-        said = self._call("/_matrix/client/v3/sync", None, self.token)
-        events = said["rooms"]["join"][room]["timeline"]["events"]
-        return [one for one in events if one["type"] == "m.room.message" and one["sender"] == self.user_id]
-
-    def _call(self, path: str, body: object, token: str) -> dict[str, Any]:
-        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {token}"})
+    def _call(self, path: str, body: object, **headers: str) -> dict[str, Any]:
+        request = urllib.request.Request(self.url + path, headers=headers)
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
         with _http.open(request, timeout=CALL_S) as answer:
             return json.load(answer)
+
+
+class Crabline(Server):
+    """Its Matrix server, with one bot on one device."""
+
+    provider = "matrix"
+    user_id = device_id = ""
+
+    def _ready(self, said: dict[str, Any]) -> None:
+        self.user_id, self.device_id, self.token = said["botUserId"], said["deviceId"], said["accessToken"]
+
+    def create_room(self) -> str:
+        """A new room, which somebody else opens by saying something in it."""
+        id = f"!{secrets.token_hex(8)}:matrix.test"
+        self._call(
+            "/crabline/matrix/inbound",
+            {"roomId": id, "senderId": SOMEBODY, "text": "hello"},
+            Authorization=f"Bearer {self._admin}",
+        )
+        return id
+
+    def messages(self, login: object, room: str) -> list[dict[str, Any]]:
+        """The bot's `m.room.message` events of the room, oldest first, as a client that has just come hears them."""
+        said = self._call("/_matrix/client/v3/sync", None, Authorization=f"Bearer {self.token}")
+        events = said["rooms"]["join"][room]["timeline"]["events"]
+        return [one for one in events if one["type"] == "m.room.message" and one["sender"] == self.user_id]
 
 
 if __name__ == "__main__":

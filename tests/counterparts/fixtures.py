@@ -19,6 +19,7 @@ import pytest
 from . import crabline as second
 from . import synapse as harness
 from .crabline import Crabline
+from .crabline_telegram import CrablineTelegram
 from .differences import CANNOT
 from .proxy import Proxy
 from .synapse import Login, Room, Synapse
@@ -96,4 +97,27 @@ def any_room(request: pytest.FixtureRequest) -> Room:
 def any_proxy(any_room: Room) -> Iterator[Proxy]:
     """In front of the server of `any_room`."""
     with Proxy(any_room.server.port) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bot_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrablineTelegram]:
+    """The one Bot API server of the session."""
+    require("crabline", second.installed(), second.INSTALL_COMMAND)
+    with CrablineTelegram(tmp_path_factory.mktemp("crabline-telegram")) as server:
+        yield server
+
+
+@pytest.fixture
+def bot_api(bot_server: CrablineTelegram) -> Iterator[CrablineTelegram]:
+    """The same with nothing waiting, and no webhook."""
+    bot_server.api("deleteWebhook", drop_pending_updates=True)
+    yield bot_server
+    bot_server.api("deleteWebhook", drop_pending_updates=True)
+
+
+@pytest.fixture
+def bot_proxy(bot_api: CrablineTelegram) -> Iterator[Proxy]:
+    """In front of it."""
+    with Proxy(bot_api.port) as made:
         yield made
