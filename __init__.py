@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SendContext,
         TextLimit,
     )
+    from .adapters.telegram import TelegramChannel
     from .ledger.dossier import Dossier
     from .ledger.errors import (
         DeliveryFailed,
@@ -93,6 +94,7 @@ _FACE = {
     "RenderContext": ".adapters.surface",
     "SendContext": ".adapters.surface",
     "TextLimit": ".adapters.surface",
+    "TelegramChannel": ".adapters.telegram",
     "Dossier": ".ledger.dossier",
     "DeliveryFailed": ".ledger.errors",
     "IdempotencyConflict": ".ledger.errors",
@@ -210,6 +212,7 @@ __all__ = [
     "SystemReason",
     "Taken",
     "Target",
+    "TelegramChannel",
     "TextLimit",
     "Unknown",
     "UnknownChannel",

@@ -57,10 +57,12 @@ def shipped() -> list[Shown]:
     """The kinds that a configuration can name, as they come."""
     from ..adapters.matrix import MATRIX
     from ..adapters.qa import QA
+    from ..adapters.telegram import TELEGRAM
 
     return [
         Shown("qa", "default", "qa", QA),
         Shown("matrix", "@bot:example.org", "matrix", MATRIX),
+        Shown("telegram", "123456", "telegram", TELEGRAM),
         Shown("your-own", "default", "python", Capabilities()),
     ]
 

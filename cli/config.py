@@ -31,7 +31,7 @@ from ..ledger.errors import InvalidConfig, LedgerError
 FILE: Final = "msgledger.toml"
 LEDGER_VARIABLE: Final = "MSGLEDGER_LEDGER"
 CONFIG_VARIABLE: Final = "MSGLEDGER_CONFIG"
-CREDENTIALS: Final = frozenset({"token", "access_token", "password", "secret", "api_key", "key"})
+CREDENTIALS: Final = frozenset({"token", "access_token", "password", "secret", "api_key", "key", "webhook_secret"})
 """Names under which a text would be a credential written down."""
 
 
@@ -85,6 +85,19 @@ class MatrixSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long the homeserver recognises a transaction id, where that is not Synapse's day."""
 
 
+class TelegramSettings(
+    Settings, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="telegram", tag_field="kind"
+):
+    token: Secret
+    url: str | None = None
+    """Another server than Telegram's own."""
+    account: str | None = None
+    username: str | None = None
+    webhook_secret: Secret | None = None
+    media_max_bytes: int | None = None
+    """The largest file that this server takes, where it is not Telegram's own."""
+
+
 class PythonSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python", tag_field="kind"):
     """A channel that a gateway makes itself: `object = "package.module:channel"`."""
 
@@ -94,7 +107,12 @@ class PythonSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
     """A folder to import from, relative to the file."""
 
 
-KINDS: Final[dict[str, type[Settings]]] = {"qa": QaSettings, "matrix": MatrixSettings, "python": PythonSettings}
+KINDS: Final[dict[str, type[Settings]]] = {
+    "qa": QaSettings,
+    "matrix": MatrixSettings,
+    "telegram": TelegramSettings,
+    "python": PythonSettings,
+}
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -148,6 +166,20 @@ class Config(msgspec.Struct, frozen=True):
                     name=name,
                     account=settings.account,
                     window_s=WINDOW_S if settings.window_s is None else settings.window_s,
+                )
+            case TelegramSettings():
+                from ..adapters.telegram import SERVER, TELEGRAM, TelegramChannel
+
+                told = settings.webhook_secret
+                where_secret = where.removesuffix("token") + "webhook_secret"
+                return TelegramChannel(
+                    settings.token.read(where, self.folder),
+                    name=name,
+                    account=settings.account,
+                    username=settings.username,
+                    webhook_secret=None if told is None else told.read(where_secret, self.folder),
+                    base_url=settings.url or SERVER,
+                    media_max_bytes=settings.media_max_bytes or TELEGRAM.media_max_bytes or 0,
                 )
             case PythonSettings():
                 return self._import(name, settings)

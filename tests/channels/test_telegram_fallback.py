@@ -1,4 +1,4 @@
-"""What happens when Telegram refuses a form: the whole message again in another one, as one plan that can be sent again."""
+"""What happens when Telegram refuses a form: the whole message again in another, as one plan that can be sent again."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def events(folder: Path, type: str) -> list[dict[str, Any]]:
 
 
 def test_a_silent_message_of_several_parts(tmp_path: Path) -> None:
-    """TC-4, TC-5, BAT-5: marks that are refused lead to all parts in plain words, each still silent, and that other plan is
-    one record, made before its first part leaves."""
+    """TC-4, TC-5, BAT-5: marks that are refused lead to all parts in plain words, each still silent, and that other
+    plan is one record, made before its first part leaves."""
     text = "<b>" + "word " * 1500 + "</b>"
     message = replace(Message.text(text, to=TARGET, format="html"), raw={"telegram": {"disable_notification": True}})
     delivery, calls = sent(tmp_path, message, no("can't parse entities: x"), yes(5), yes(6))

@@ -1,5 +1,5 @@
-"""The whole gateway with a Telegram bot, against a Bot API server that is not ours: what a lost answer leads to, what is
-fetched or delivered and when the server forgets it, and that the token stands nowhere.
+"""The whole gateway with a Telegram bot, against a Bot API server that is not ours: what a lost answer leads to, what
+is fetched or delivered and when the server forgets it, and that the token stands nowhere.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ class TestWebhook:
 def test_the_token_stands_nowhere(
     bot_api: CrablineTelegram, bot_proxy: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CH-1: not in the ledger's files, not in a log line of any library at any level, not in an error; sent, refused, lost,
-    redirected, answered with itself, fetched, and asked who it is."""
+    """CH-1: not in the ledger's files, not in a log line of any library at any level, not in an error; sent, refused,
+    lost, redirected, answered with itself, fetched, and asked who it is."""
     secret = bot_api.token.partition(":")[2]
     chat, other = bot_api.create_chat(), bot_api.create_chat()
     caplog.set_level(logging.DEBUG)

@@ -89,7 +89,7 @@ class TestMarks:
             return
         for unit in (batch := plan(Message.text(text, to=CHAT, format=format))).units + batch.marked:
             for one in (unit.payload or {}).get("entities", []):
-                assert 0 <= one["offset"] and one["length"] > 0
+                assert one["offset"] >= 0 and one["length"] > 0
                 assert one["offset"] + one["length"] <= measure(unit.text or "", UTF16)
 
     def test_marks_go_along_when_a_text_is_split(self) -> None:
@@ -141,7 +141,7 @@ class TestUnits:
         assert unit.text == "see\n\n[file] a.txt: https://e.example/a.txt"
 
     def test_a_form(self) -> None:
-        """ADP-1: the file is streamed between the two ends of a form that any reader understands; a copy is the same."""
+        """ADP-1: the file is streamed between the two ends of a form that any reader understands, each time alike."""
         (unit,) = plan(Message.text("c\r\n--", to=GROUP, attachments=(replace(PHOTO, name='q"\r\nx.png'),))).units
         request = offline().build(unit, context(GROUP, reply_to="5"))
         assert request.file is not None and request.file.length == 9

@@ -1,5 +1,6 @@
-"""The Telegram channel on a Bot API server that is not ours (Crabline's): the contract, and what a chat shows. Where the
-server does otherwise than Telegram, `tests/counterparts/differences.py` says how, and docs/telegram.md says it to readers.
+"""The Telegram channel on a Bot API server that is not ours (Crabline's): the contract, and what a chat shows. Where
+the server does otherwise than Telegram, `tests/counterparts/differences.py` says how, and docs/telegram.md says it to
+readers.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def written(tmp_path: Path, text: str) -> Path:
         (QA + 'token = { file = "nowhere" }\n', ["nowhere cannot be read (No such file or directory)"]),
         (QA + 'deadline_s = "soon"\n', ["[channels.qa]: Expected `float | null`, got `str` - at `$.deadline_s`"]),
         ('[channels.qa]\nkind = "qa"\n', ["[channels.qa]: Object missing required field `url`"]),
-        ('[channels.x]\nkind = "fax"\n', ["kind 'fax'", "there is qa, matrix, python"]),
+        ('[channels.x]\nkind = "fax"\n', ["kind 'fax'", "there is qa, matrix, telegram, python"]),
         ('[channels.x]\nkind = "python"\nobject = "os"\n', ["'os' is no place", "package.module:channel"]),
         ('[channels.x]\nkind = "python"\nobject = "no_such_module:c"\n', ["'no_such_module:c' cannot be imported"]),
         ("channels = 3\n", ["channels must be tables"]),
@@ -111,6 +111,26 @@ def test_a_homeserver_with_a_window_of_its_own(tmp_path: Path) -> None:
     done = run("--config", path, "channels")
     assert "effectively once within 86400 s of the first attempt (txnId, proved)" in done.out
     assert "effectively once within 600 s of the first attempt (txnId, documented)" in done.out
+
+
+def test_a_telegram_bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-1: token and secret are named and never shown; one that is written down is refused, and so is a wrong form."""
+    secret = "AAF-0123456789_hunter2"
+    monkeypatch.setenv("BOT", f"4711:{secret}")
+    monkeypatch.setenv("HOOK", "hunter3")
+    head = '[channels.tg]\nkind = "telegram"\ntoken = { env = "BOT" }\n'
+    path = written(tmp_path, head + 'username = "a_bot"\nwebhook_secret = { env = "HOOK" }\n')
+    channel = configuration.load(path).channel("tg")
+    assert (channel.name, channel.account) == ("tg", "4711")
+    done = run("--config", path, "channels")
+    assert "tg/4711 (telegram): at least once by policy; an unknown outcome is held for a person otherwise" in done.out
+    assert "hunter" not in done.out + repr(channel) + repr(configuration.load(path))
+    with pytest.raises(InvalidConfig, match="has a credential written into it as webhook_secret"):
+        configuration.load(written(tmp_path, head + 'webhook_secret = "hunter4"\n'))
+    monkeypatch.setenv("BOT", secret)
+    with pytest.raises(InvalidConfig, match="bot token of another form") as refused:
+        configuration.load(written(tmp_path, head)).channel("tg")
+    assert "hunter" not in str(refused.value)
 
 
 def test_an_unknown_channel_is_refused_and_nothing_recorded(ledger: Path, tmp_path: Path) -> None:

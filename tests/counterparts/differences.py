@@ -1,6 +1,6 @@
-"""What the servers of the tests cannot do or be made to do, in one place: a test names what it needs, and is skipped with
-this reason where it is not there. The tables of docs/matrix.md and docs/telegram.md say the same for readers, and tests
-compare them.
+"""What the servers of the tests cannot do or be made to do, in one place: a test names what it needs, and is skipped
+with this reason where it is not there. The tables of docs/matrix.md and docs/telegram.md say the same for readers, and
+tests compare them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TELEGRAM: dict[str, str] = {
     "history": "it keeps no message that could be asked for: what was sent is read from its answers",
     "edit": "it takes an edit or a delete of a message that is not there",
     "modified": "it never says that a message is not modified",
-    "token": "it says a bare 404 of a wrong token, without JSON: the channel is never ready, where Telegram's 401 holds",
+    "token": "it says a bare 404 of a wrong token: the channel is never ready, where Telegram's 401 holds",
     "refusals": "it refuses only what is empty, too long or without a chat: no 403, no 429, no unknown chat",
     "entities": "it does not look at entities, and parses no reply",
     "voice": "it has no sendVoice, no editMessageCaption and no sendMessageDraft",

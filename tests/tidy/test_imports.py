@@ -21,6 +21,7 @@ IMPURE = {"time", "random", "secrets", "uuid", "datetime", "asyncio", "threading
 PURE_ADAPTERS = {
     *("surface", "receiving", "text", "qa", "exchange", "checks"),
     *("matrix", "matrix_events", "matrix_history", "matrix_media"),
+    *("telegram", "telegram_answers", "telegram_send", "telegram_text", "telegram_updates"),
 }
 """Files of `adapters/` that open nothing and read no clock: the sans-I/O half."""
 
