@@ -244,6 +244,10 @@ class TelegramChannel(IdentifiedChannel):
     `base_url` and `media_max_bytes` are of another server: one of one's own takes larger files.
     """
 
+    verify: Callable[[Mapping[str, str], bytes, int], None]
+    unpack: Callable[[Mapping[str, str], bytes], Sequence[Event]]
+    """For a webhook; see `adapters.receiving.Hooked`."""
+
     def __init__(
         self,
         token: str,

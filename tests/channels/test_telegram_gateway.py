@@ -168,6 +168,36 @@ class TestPolling:
         assert bot_api.waiting() == []
         assert len(_read(tmp_path, "InboundRecorded")) == 1
 
+    def test_it_waits_until_the_bot_knows_its_name(
+        self, bot_api: CrablineTelegram, bot_proxy: Proxy, tmp_path: Path
+    ) -> None:
+        """CH-1: a mention that is read before that would be nobody's, and its turn lost."""
+        chat = "-100" + bot_api.create_chat()[:10]
+        text = "hello @crabline_bot"
+        bot_api.says(chat, text, chatType="group", entities=[{"type": "mention", "offset": 6, "length": 13}])
+        bot_proxy.set(Rule(Fate.LOSE_REQUEST, method="POST", path="/getMe"))
+
+        async def run() -> list[str]:
+            agent, asked, go_on = Echo(), asyncio.Event(), asyncio.Event()
+
+            async def pause(_: float) -> None:
+                asked.set()
+                await go_on.wait()
+
+            channel = bot(bot_api, bot_proxy, pause=pause)
+            async with msgledger.open(tmp_path / "ledger.db", channels=[channel], on_message=agent):
+                await asyncio.wait_for(asked.wait(), PATIENCE_S)
+                for _ in range(5):
+                    await asyncio.to_thread(bot_api.api, "getMe")
+                go_on.set()
+                await until(lambda: any(one.path.endswith("/getUpdates") for one in bot_proxy.passed))
+                await until(lambda: bool(agent.texts))
+            return agent.texts
+
+        assert asyncio.run(run()) == [text]
+        methods = [one.path.rpartition("/")[2] for one in bot_proxy.passed]
+        assert methods[:3] == ["getMe", "getMe", "getUpdates"]
+
     def test_a_webhook_is_in_the_way(
         self, bot_api: CrablineTelegram, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
