@@ -27,6 +27,8 @@ UTF16: Final = TextLimit(4096, "utf16", chunking=True)
 ENTITIES_MAX: Final = 100
 """Telegram reads so many entities of one message and ignores the rest, as documented for Bot API 10.1."""
 URL_MAX: Final = 2048
+MARKDOWN_MAX_CHARS: Final = 100_000
+"""Reading Markdown takes about ten seconds a megabyte, and nothing else goes on meanwhile."""
 LANGUAGE_MAX: Final = 64
 DEPTH_MAX: Final = 32
 """How deep marks may stand in each other; deeper ones are left out, and their words are not."""
@@ -236,6 +238,11 @@ _INLINE: Final = {"strong": "bold", "em": "italic", "s": "strikethrough"}
 
 
 def _of_markdown(text: str) -> Rich:
+    if len(text) > MARKDOWN_MAX_CHARS:
+        raise InvalidMessage(
+            f"the Markdown has {len(text)} characters, the most is {MARKDOWN_MAX_CHARS}: give it as plain or html, or "
+            "attach it as a file"
+        )
     try:
         from markdown_it import MarkdownIt
     except ImportError as error:

@@ -78,6 +78,11 @@ class TestMarks:
     def test_a_link_of_a_foreign_scheme_is_its_text(self) -> None:
         assert marks('<a href="javascript:x">t</a>', "html") == ("t", [])
 
+    def test_markdown_has_its_bound(self) -> None:
+        """CAP-1: what would take seconds to read is refused before anything is recorded."""
+        with pytest.raises(InvalidMessage, match="has 100001 characters, the most is 100000: give it as plain or html"):
+            plan(Message.text("*a* " * 25_000 + "x", to=CHAT, format="markdown"))
+
     def test_plain_is_plain(self) -> None:
         assert marks("<b>*x*</b>", "plain") == ("<b>*x*</b>", [])
 
