@@ -13,7 +13,13 @@ from urllib.parse import urlsplit
 
 from ..ledger.errors import InvalidConfig, InvalidMessage
 from ..ledger.inbound_events import AckPolicy
-from ..ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_UP_REQUESTS_MAX, POLL_ANSWER_MAX_BYTES, POLL_MARGIN_S
+from ..ledger.limits import (
+    ERROR_TEXT_MAX_CHARS,
+    LOOK_UP_REQUESTS_MAX,
+    POLL_ANSWER_MAX_BYTES,
+    POLL_MARGIN_S,
+    POLL_WAIT_S,
+)
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
 from ..ledger.outcome import FailureClass, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from ..ledger.store.crash import crash_point
@@ -228,7 +234,8 @@ class HttpChannel:
             return await driver.send(request, adapter.authorize(request), deadline_s=wait_s + POLL_MARGIN_S)
 
         try:
-            await Polling(f"{self.name}/{self.account}", adapter, adapter.dedupe_key, ask, intake).run()
+            wait_s = float(getattr(adapter, "poll_wait_s", POLL_WAIT_S))
+            await Polling(f"{self.name}/{self.account}", adapter, adapter.dedupe_key, ask, intake, wait_s=wait_s).run()
         finally:
             await driver.close()
 

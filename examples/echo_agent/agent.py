@@ -22,7 +22,7 @@ LEDGER = os.environ.get("AGENT_LEDGER", "agent.db")
 def channel() -> msgledger.Channel:
     """The one platform that the environment names."""
     if token := os.environ.get("TELEGRAM_TOKEN"):
-        return msgledger.telegram(token, base_url=os.environ.get("TELEGRAM_URL", "https://api.telegram.org"))
+        return msgledger.TelegramChannel(token, base_url=os.environ.get("TELEGRAM_URL", "https://api.telegram.org"))
     return msgledger.MatrixChannel(
         os.environ["MATRIX_URL"],
         user_id=os.environ["MATRIX_USER"],

@@ -68,6 +68,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _State:
+    before: Callable[[Passed], None] | None = None
     rules: list[_Watched] = field(default_factory=list)
     passed: list[Passed] = field(default_factory=list)
     clients: set[socket.socket] = field(default_factory=set)
@@ -76,10 +77,13 @@ class _State:
 
 
 class Proxy:
-    """Use as a context manager; `url` is what the channel talks to. Rules count from the moment they are set."""
+    """Use as a context manager; `url` is what the channel talks to. Rules count from the moment they are set.
 
-    def __init__(self, upstream_port: int) -> None:
-        self._state = _State()
+    `before` is called with each request, before it is passed on.
+    """
+
+    def __init__(self, upstream_port: int, before: Callable[[Passed], None] | None = None) -> None:
+        self._state = _State(before=before)
         self._server = _Server(("127.0.0.1", 0), _handler(upstream_port, self._state))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
@@ -163,6 +167,8 @@ def _handler(upstream_port: int, state: _State) -> type[BaseHTTPRequestHandler]:
             with state.changed:
                 state.passed.append(passed)
                 state.changed.notify_all()
+            if state.before is not None:
+                state.before(passed)
             state.closing.wait(rule.delay_s)
             if rule.fate is Fate.LOSE_REQUEST:
                 self._cut()
