@@ -177,13 +177,13 @@ def evolve(state: InboundState, event: Event, recorded_at: int) -> InboundState:
 def acknowledgement(state: InboundState, *, at: int, by: str) -> tuple[i.Acknowledged, ...]:
     """The event that goes with the one that led to `state`, where that is the point that its policy waits for.
 
-    A dropped message has no turn that could acknowledge it by hand.
+    A dropped message, and one that does not speak to us, have no turn that could acknowledge it by hand.
     """
     reached = {
         "immediate": True,
         "after_record": True,
         "after_durable_send": state.settled,
-        "manual": state.status is InboundStatus.DROPPED,
+        "manual": state.status in (InboundStatus.DROPPED, InboundStatus.CONTEXT),
     }
     if state.acknowledged_at is not None or not reached[state.ack]:
         return ()
@@ -216,14 +216,16 @@ def failed(
     at: int,
     by: str,
     final: bool = False,
+    again: bool = True,
     chance: float = 1.0,
 ) -> i.InboundFailed:
-    """A run ended badly: again after a while, or held where its attempts are spent (`final`: at once).
+    """A run ended badly: again after a while, or held where its attempts are spent (`final`: at once; `again=False`:
+    there is nothing that would run it again).
 
     `chance`: 0 to 1, how much of the longest wait is waited.
     """
     _running(state, run)
-    spent = final or state.failures + 1 >= TURN_ATTEMPTS_MAX
+    spent = final or not again or state.failures + 1 >= TURN_ATTEMPTS_MAX
     wait_ms = int(TURN_BACKOFF_MS[min(state.failures, len(TURN_BACKOFF_MS) - 1)] * chance)
     return i.InboundFailed(
         at=at,

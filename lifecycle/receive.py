@@ -17,9 +17,8 @@ import msgspec
 from ..adapters.receiving import Event, Receiver, Receives, Taken
 from ..adapters.surface import Channel
 from ..ledger import inbound_events as i
-from ..ledger.errors import Conflict, InvalidConfig, LaneBusy, NotPossible, UnknownChannel
-from ..ledger.inbound import InboundState, InboundStatus
-from ..ledger.limits import DECIDE_TRIES_MAX
+from ..ledger.errors import Conflict, InvalidConfig, LedgerError, UnknownChannel
+from ..ledger.inbound import InboundState
 from ..ledger.session import SessionPolicy
 from ..ledger.store.append import Append
 from ..ledger.store.clock import Clock
@@ -28,12 +27,13 @@ from ..ledger.store.store import Store
 from ..projections.conversation import mentions
 from ..projections.effects import AGAIN_S
 from .inbound.acks import Acks, Choice, chosen
-from .inbound.context import Handler, Inbound, Skip
+from .inbound.blocks import Blocks, is_skip
+from .inbound.context import Handler, Inbound
 from .inbound.cursors import Cursors
-from .inbound.flow import Authorize, Claim, Flow, Received
+from .inbound.flow import Authorize, Claim, Damaged, Flow
 from .inbound.resume import Resume
 from .inbound.route import Router
-from .inbound.turns import Refuse, Turn, Turns, load
+from .inbound.turns import Refuse, Turn, Turns, asked_to_end, load
 from .plan import Durable
 from .send import Sender
 
@@ -76,8 +76,10 @@ class Receiving:
         self._durability: Durable = durability
         self._by = f"gateway:{worker}"
         self.acks = Acks()
-        self._news = asyncio.Event()
         self._drivers: list[asyncio.Task[None]] = []
+        self._taking: set[asyncio.Task[Taken]] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self._ask = False
         self._resume = Resume(store, by=self._by, clock=clock, is_dead=is_dead)
         self._resuming: asyncio.Task[None] | None = None
         self._router = Router(store, settings.sessions, by=self._by, clock=clock, chance=chance)
@@ -94,6 +96,8 @@ class Receiving:
             most=settings.turns_max,
             timeout_s=settings.turn_timeout_s,
         )
+        handled = settings.handler is not None
+        self.blocks = Blocks(store, self.turns, handled=handled, by=self._by, clock=clock)
         for channel in channels.values():
             chosen(settings.ack, channel)  # a wrong one is refused before anything comes in
 
@@ -118,12 +122,13 @@ class Receiving:
         """Fetch nothing more, then let the turns end."""
         for task in self._drivers:
             task.cancel()
-        await asyncio.gather(*self._drivers, return_exceptions=True)
+        await asyncio.gather(*self._drivers, *self._taking, return_exceptions=True)
         await self.turns.stop()
-        if self._resuming is not None:
-            await asyncio.gather(self._resuming, return_exceptions=True)
+        for task in (self._resuming, self._asking):
+            if task is not None:
+                await asyncio.gather(task, return_exceptions=True)
         self.acks.close()
-        self._news.set()
+        self.blocks.news()
 
     async def _supervised(self, channel: Receiver) -> None:
         assert isinstance(channel, Channel)
@@ -132,6 +137,10 @@ class Receiving:
             try:
                 await channel.receive(intake)
                 log.warning("channel %s/%s stopped receiving; it is started again", channel.name, channel.account)
+            except asyncio.CancelledError:
+                if asked_to_end():
+                    raise
+                log.warning("channel %s/%s waited for something that was cancelled", channel.name, channel.account)
             except Exception:
                 log.exception("channel %s/%s met an error while receiving", channel.name, channel.account)
             await self._clock.wait(asyncio.Event(), AGAIN_S)
@@ -139,10 +148,11 @@ class Receiving:
     def news(self) -> None:
         """Another process has written: a turn may have ended, or a lane become free."""
         self.turns.wake()
-        self._news.set()
+        self.blocks.news()
         self.committed()
-        for stream in self.acks.streams():
-            self._store.read(load, stream).add_done_callback(self._heard)
+        self._ask = True
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask_for_acks())
 
     def committed(self) -> None:
         """Something was committed: a reply may be sent that a session waits for."""
@@ -150,13 +160,17 @@ class Receiving:
             self._resuming = asyncio.get_running_loop().create_task(self._resume.look())
             self._resuming.add_done_callback(_looked)
 
-    def _heard(self, done: asyncio.Future[Turn]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            self.acks.tell(done.result().state)
+    async def _ask_for_acks(self) -> None:
+        """Whether others have acknowledged what is waited for here; one look at a time, however often they write."""
+        while self._ask:
+            self._ask = False
+            for stream in self.acks.streams():
+                with contextlib.suppress(LedgerError):
+                    self.acks.tell((await self._store.read(load, stream)).state)
 
     def _changed(self, state: InboundState) -> None:
         self.acks.tell(state)
-        self._news.set()
+        self.blocks.news()
 
     # ---- ways in
 
@@ -187,9 +201,24 @@ class Receiving:
         return channel.ack_policy
 
     async def take(self, event: Event, channel: Channel, policy: i.AckPolicy, via: i.AckKind) -> Taken:
-        """Record it, and have its turn begin where it can."""
-        claim = Claim(self._worker, self.turns.handed) if self.turns.may_begin else None
-        received = await self._flow.receive(event, channel, policy=policy, via=via, claim=claim)
+        """Record it, and have its turn begin where it can. A caller that goes away meanwhile takes nothing with it."""
+        work = asyncio.get_running_loop().create_task(self._take(event, channel, policy, via))
+        self._taking.add(work)
+        work.add_done_callback(self._taken)
+        return await asyncio.shield(work)
+
+    def _taken(self, work: asyncio.Task[Taken]) -> None:
+        self._taking.discard(work)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            log.debug("an event was not taken: %s", error)  # its caller hears it, where there still is one
+
+    async def _take(self, event: Event, channel: Channel, policy: i.AckPolicy, via: i.AckKind) -> Taken:
+        claim = Claim(self._worker, self.turns.handed, lambda: self.turns.may_begin) if self.turns.may_begin else None
+        try:
+            received = await self._flow.receive(event, channel, policy=policy, via=via, claim=claim)
+        except Damaged as error:  # a person has to see to it: the platform need not repeat it until then
+            log.warning("inbound %s came again and cannot be read: %s", error.inbound, error)
+            return self.acks.given_up(error.inbound)
         state = received.state
         if received.claimed:
             self.turns.begin(received.turn)
@@ -201,64 +230,40 @@ class Receiving:
     async def receiving(self, event: Event, channel: Channel, ack: str | None) -> AsyncGenerator[Inbound]:
         """See `Gateway.receiving`."""
         policy = self.policy(channel, ack)
-        claim = Claim(self._worker, self.turns.handed)
-        received = await self._flow.receive(event, channel, policy=policy, via="transport", claim=claim)
-        inbound = await self._own(received)
-        stream = inbound.id
+        turn, skipped = await self._block(event, channel, policy)
+        stream, inbound = turn.state.id, None
+        if skipped is not None:
+            try:
+                yield await self._inbound(turn, skipped)
+            except BaseException as error:
+                if not is_skip(error):
+                    raise
+            return
+        self.turns.enter(stream)
         try:
+            inbound = await self._inbound(turn)
             try:
                 yield inbound
-            except Skip:
-                return
             finally:
                 inbound.over = True
-            if inbound.skipped is not None:
-                return
+                self._refuse(inbound)
             crash_point("after-handler")
             await self._ended(inbound)
         except Exception as error:
-            if inbound.skipped is None:
-                await self.turns.fail(inbound.state, error, str(error))
+            await self.turns.fail(turn.state if inbound is None else inbound.state, error, str(error))
             raise
         finally:
-            self.turns.handed.discard(stream)
-            self.turns.wake()
+            self.turns.leave(stream)
 
-    async def _own(self, received: Received) -> Inbound:
+    async def _block(self, event: Event, channel: Channel, policy: i.AckPolicy) -> tuple[Turn, str | None]:
         """The turn for a block of the caller's, once the lane is free; or why there is none."""
-        turn = received.turn
-        tries = 0
-        while not received.claimed:
-            state = turn.state
-            if state.status is InboundStatus.DROPPED:
-                return await self._inbound(turn, skipped=state.drop or "dropped")
-            if state.status is InboundStatus.CONTEXT:
-                return await self._inbound(turn, skipped="context")
-            if not state.open:
-                return await self._inbound(turn, skipped="repeated")
-            if state.hold is not None:
-                return await self._inbound(turn, skipped="held")
-            self._news.clear()
-            self.turns.handed.add(state.id)
-            try:
-                turn = await self.turns.claim(state.id, "first" if state.runs == 0 else "retry")
-                break
-            except NotPossible:  # somebody runs it
-                self.turns.handed.discard(state.id)
-                return await self._inbound(await self._store.read(load, state.id), skipped="repeated")
-            except LaneBusy:
-                self.turns.handed.discard(state.id)
-                await self._clock.wait(self._news, 1.0)
-            except Conflict:
-                self.turns.handed.discard(state.id)
-                tries += 1
-                if tries > DECIDE_TRIES_MAX:
-                    raise
-            except BaseException:
-                self.turns.handed.discard(state.id)
-                raise
-            turn = await self._store.read(load, state.id)
-        return await self._inbound(turn)
+        claim = Claim(self._worker, self.turns.handed, lambda: not self.turns.closing)
+        try:
+            received = await self._flow.receive(event, channel, policy=policy, via="transport", claim=claim)
+        except BaseException:
+            self.turns.wake()  # it may be recorded all the same, and then nobody runs it
+            raise
+        return (received.turn, None) if received.claimed else await self.blocks.turn(received.turn)
 
     # ---- a turn
 
@@ -270,8 +275,8 @@ class Receiving:
             await self._settings.handler(inbound)
         finally:
             inbound.over = True
-        if inbound.refused is not None:
             self._refuse(inbound)
+        if inbound.refused is not None:
             raise inbound.refused
         self._remind(inbound)
         return inbound.intents
@@ -281,7 +286,6 @@ class Receiving:
             self._remind(inbound)
             await self.turns.complete(inbound.state, inbound.intents)
         else:
-            self._refuse(inbound)
             final = isinstance(inbound.refused, Refuse)
             await self.turns.fail(inbound.state, inbound.refused, str(inbound.refused), final=final)
 

@@ -154,7 +154,8 @@ WITH RECURSIVE lanes(lane) AS (
           ORDER BY i.position LIMIT 1)
   FROM lanes WHERE lanes.lane IS NOT NULL
 )
-SELECT i.id, i.lane, i.status, i.owner, coalesce(i.due_at, 0), i.head FROM heads JOIN inbound i ON i.id = heads.id
+SELECT i.id, i.lane, i.status, i.owner, coalesce(i.due_at, 0), i.head, i.updated_at
+FROM heads JOIN inbound i ON i.id = heads.id
 ORDER BY 5
 """
 """The first open turn of each lane, by hopping over the lane index: what waits behind it costs nothing."""
@@ -170,11 +171,23 @@ class TurnHead(msgspec.Struct, frozen=True, gc=False):
     due_at: int
     """UTC milliseconds."""
     head: int
+    updated_at: int
+    """UTC milliseconds."""
 
 
 def turn_heads(cursor: Cursor) -> list[TurnHead]:
     """One a lane, the one that is due first in front."""
     return [TurnHead(*row) for row in cursor.execute(TURN_HEADS)]
+
+
+def in_the_way(cursor: Cursor, lane: str, position: int) -> str | None:
+    """The first turn of a lane that one at that position waits for."""
+    row = cursor.execute(
+        f"SELECT id FROM inbound WHERE lane = ? AND {_IN_THE_WAY} AND (position < ? OR status = 'running')"
+        " AND position != ? ORDER BY position LIMIT 1",
+        (lane, position, position),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def running_turns(cursor: Cursor) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping
 from typing import Final, get_args
+from weakref import WeakValueDictionary
 
 from ...adapters.receiving import Taken
 from ...adapters.surface import Channel
@@ -55,10 +56,10 @@ class Done:
 
 
 class Acks:
-    """Those of one gateway that wait."""
+    """Those of one gateway that wait. Whom nobody waits for any more is not kept."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: WeakValueDictionary[str, asyncio.Future[None]] = WeakValueDictionary()
 
     def streams(self) -> list[str]:
         return list(self._waiting)
@@ -67,6 +68,12 @@ class Acks:
         """What a driver is told. Raises `StoreOverloaded` where too many wait already."""
         done = self.done(state)
         return Taken(inbound=state.id, repeated=repeated, reached=done.done(), done=Done(done))
+
+    def given_up(self, stream: str) -> Taken:
+        """What a driver is told of an event that is known, and that nothing but a person can move."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return Taken(inbound=stream, repeated=True, reached=True, done=Done(done))
 
     def done(self, state: InboundState) -> asyncio.Future[None]:
         """Comes when the policy's point is durable: at once, or when `tell` hears of it."""

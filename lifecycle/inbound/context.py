@@ -206,8 +206,12 @@ class Inbound:
     async def ack(self) -> None:
         """Tell the platform now that we have it: what the policy `manual` leaves to the handler. Twice is once."""
         self._content()
-        if self._turn.state.acknowledged_at is None:
-            self._turn = Turn(await self._acknowledge(self._turn.state), self._turn.content)
+        mine = self._turn.state
+        if mine.acknowledged_at is None:
+            state = await self._acknowledge(mine)
+            if (state.runs, state.owner) != (mine.runs, mine.owner):  # another run goes on: it is not ours to end
+                state = replace(mine, acknowledged_at=state.acknowledged_at)
+            self._turn = Turn(state, self._turn.content)
 
     def nack(self, reason: str) -> None:
         """Have the platform deliver it again, and the run count as failed. Raises `NotPossible` after an `ack`."""

@@ -20,8 +20,9 @@ from ...adapters.surface import Channel
 from ...ledger import inbound_events as i
 from ...ledger.codec import as_json
 from ...ledger.errors import AlreadyReceived, Conflict, InvalidMessage, UnroutableSource
+from ...ledger.fold import HeldStream
 from ...ledger.inbound import InboundState, InboundStatus, acknowledgement, record
-from ...ledger.limits import ERROR_TEXT_MAX_CHARS, KEY_MAX_BYTES
+from ...ledger.limits import KEY_MAX_BYTES
 from ...ledger.message import NO_ORIGIN, Origin
 from ...ledger.pseudonym import Pseudonyms
 from ...ledger.source import SessionSource
@@ -30,13 +31,21 @@ from ...ledger.store.clock import Clock, new_id
 from ...ledger.store.crash import crash_point
 from ...ledger.store.store import Store
 from ...projections.inbound import EventFree, TurnFree, by_event
-from .turns import Turn, load
+from .turns import Turn, load, shown
 
 log = logging.getLogger("msgledger")
 
 Authorize = Callable[[Incoming], "bool | str | Awaitable[bool | str]"]
 """Whether the gateway wants to answer it: True, or False, or why not."""
 Policy = Callable[[Channel], i.AckPolicy]
+
+
+class Damaged(HeldStream):
+    """An event that came again, whose stream cannot be read any more."""
+
+    def __init__(self, inbound: str, why: str) -> None:
+        super().__init__(why)
+        self.inbound = inbound
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -81,10 +90,12 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The wish to begin the turn in the commit that records it. `handed` is told before that it is with the writer."""
+    """The wish to begin the turn in the commit that records it, where there is room. `handed` is told before that it is
+    with the writer."""
 
     owner: str
     handed: set[str]
+    room: Callable[[], bool]
 
 
 class Flow:
@@ -127,7 +138,7 @@ class Flow:
             try:
                 route = await self._routes.route(incoming.source)
             except UnroutableSource as error:
-                dropped = Drop("unsupported", str(error)[:ERROR_TEXT_MAX_CHARS])
+                dropped = Drop("unsupported", shown(str(error)))
         stream = new_id(self._clock.wall_ms())
         try:
             if isinstance(incoming, Ignored) or dropped is not None:
@@ -140,14 +151,19 @@ class Flow:
     async def _judged(self, channel: Channel, incoming: Incoming | Ignored) -> Drop | None:
         """The echo gate before the gateway's own rule: an echo never gets as far as a list of permitted bots."""
         if isinstance(incoming, Ignored):
-            return Drop("unsupported", incoming.what[:ERROR_TEXT_MAX_CHARS])
+            return Drop("unsupported", shown(incoming.what))
         if self._gate is not None and (echo := await self._gate.judge(channel, incoming)) is not None:
             return echo
         if self._authorize is None:
             return None
         said = self._authorize(incoming)
         allowed = await said if inspect.isawaitable(said) else said
-        return None if allowed is True else Drop("unauthorised", allowed or None)
+        if isinstance(allowed, bool):
+            return None if allowed else Drop("unauthorised")
+        if isinstance(allowed, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return Drop("unauthorised", shown(allowed) or None)
+        log.warning("authorize gave a %s: only True permits; say True, False, or why not", type(allowed).__name__)
+        return Drop("unauthorised", f"authorize gave a {type(allowed).__name__}")
 
     async def _drop(
         self,
@@ -220,7 +236,7 @@ class Flow:
         state = record(stream, event, 0, at)
         events = (event, *acknowledgement(state, at=at, by=self._by))
         items = [Append(stream, events, expected=NEW, guard=EventFree(event_key))]
-        if claim is not None and state.status is InboundStatus.PENDING:
+        if claim is not None and state.status is InboundStatus.PENDING and claim.room():
             begun = i.InboundDispatched(at=at, by=self._by, run=1, owner=claim.owner)
             items.append(Append(stream, (begun,), expected=len(events) - 1, guard=TurnFree(state.lane)))
             claim.handed.add(stream)
@@ -247,7 +263,11 @@ class Flow:
         return last.state
 
     async def _repeated(self, stream: str) -> Received:
-        return Received(await self._store.read(load, stream), repeated=True)
+        """Raises `Damaged`."""
+        try:
+            return Received(await self._store.read(load, stream), repeated=True)
+        except HeldStream as error:
+            raise Damaged(stream, str(error)) from error
 
 
 def sender_of(names: Pseudonyms, source: SessionSource) -> str | None:
@@ -265,14 +285,14 @@ def _normalized(event: Event, channel: Channel) -> tuple[str, Incoming | Ignored
         key = channel.dedupe_key(event)
         if not 0 < len(key.encode()) <= KEY_MAX_BYTES:
             raise ValueError(f"an event key of {len(key)} characters")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:
         digest = hashlib.sha256(_bytes(event)).hexdigest()
         return f"sha256:{digest}", Ignored(f"unreadable: {type(error).__name__}")
     try:
         incoming = channel.normalize(event)
         if isinstance(incoming, Incoming):
             incoming = _readable(_with_origin(incoming, event, channel))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
+    except Exception as error:
         return key, Ignored(f"unreadable: {type(error).__name__}")
     return key, incoming
 
@@ -296,5 +316,5 @@ _decode = msgspec.json.Decoder(Incoming).decode
 def _bytes(event: Event) -> bytes:
     try:
         return msgspec.json.encode(event, order="deterministic")
-    except (TypeError, ValueError, RecursionError):
+    except Exception:
         return repr(event).encode("utf-8", "surrogatepass")

@@ -16,7 +16,16 @@ import msgspec
 
 from ...ledger import inbound
 from ...ledger import inbound_events as i
-from ...ledger.errors import Conflict, LaneBusy, LedgerError, NoSuchStream, NotPossible, StoreUnavailable
+from ...ledger.errors import (
+    Conflict,
+    LaneBusy,
+    LedgerError,
+    NoSuchStream,
+    NotPossible,
+    StoreClosed,
+    StoreUnavailable,
+    WriteUncertain,
+)
 from ...ledger.fold import HeldStream, fold
 from ...ledger.inbound import InboundState, InboundStatus, acknowledgement
 from ...ledger.limits import ERROR_TEXT_MAX_CHARS, TURNS_MAX
@@ -61,6 +70,17 @@ class Refuse(Exception):
     """The handler refuses the message for good."""
 
 
+def shown(text: str) -> str:
+    """As it may be kept: not longer than that, and nothing in it that cannot be written."""
+    return text[:ERROR_TEXT_MAX_CHARS].encode("utf-8", "replace").decode("utf-8")
+
+
+def asked_to_end() -> bool:
+    """Whether a cancellation that is met here is meant for this task, and not for something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 Run = Callable[[Turn], Awaitable[tuple[str, ...]]]
 """Runs the handler over a turn, and gives the intents that it led to."""
 Changed = Callable[[InboundState], None]
@@ -92,7 +112,9 @@ class Turns:
         self.clock = clock
         self.busy: dict[str, asyncio.Task[None]] = {}
         self.handed: set[str] = set()
-        """Turns that are begun here and are no task of this dispatcher: with the writer, or in a caller's own block."""
+        """Turns whose claim is on its way to the ledger, or back."""
+        self.blocks: dict[str, asyncio.Event] = {}
+        """Turns in a caller's own block; the event tells of its end."""
         self._run_turn = run
         self._chance = chance
         self._is_dead = is_dead
@@ -103,6 +125,8 @@ class Turns:
         self._wake = asyncio.Event()
         self._later: dict[str, tuple[int, int]] = {}
         """Stream to (head, boot clock): nothing is done about it before, while it has that head."""
+        self._set_back: dict[tuple[str, int], int] = {}
+        """Stream and head to the boot clock when it was first seen with its last event in the future."""
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -125,7 +149,11 @@ class Turns:
     @property
     def may_begin(self) -> bool:
         """Whether a new message's turn may be begun in the commit that records it."""
-        return self._run_turn is not None and not self._closing and len(self.busy) < self._most
+        return self._run_turn is not None and not self._closing and len(self.busy) + len(self.handed) < self._most
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
 
     async def stop(self) -> None:
         """Begin nothing more; let turns end for a while, then cancel them: they run again at the next start."""
@@ -133,8 +161,11 @@ class Turns:
         self._wake.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
-        if self.busy:
-            await asyncio.wait([*self.busy.values()], timeout=CLOSE_WAIT_S)
+        blocks = [asyncio.ensure_future(ended.wait()) for ended in self.blocks.values()]
+        if under_way := [*self.busy.values(), *blocks]:
+            await asyncio.wait(under_way, timeout=CLOSE_WAIT_S)
+        for block in blocks:
+            block.cancel()
         if late := [*self.busy.values()]:
             for task in late:
                 task.cancel()
@@ -154,30 +185,58 @@ class Turns:
         self.busy.pop(stream, None)
         self._wake.set()
 
+    def enter(self, stream: str) -> None:
+        """A turn that this worker has claimed runs in a block of a caller's."""
+        self.blocks[stream] = asyncio.Event()
+        self.handed.discard(stream)
+
+    def leave(self, stream: str) -> None:
+        """That block is over. Where its turn has not ended, nobody runs it from here on."""
+        self.blocks.pop(stream).set()
+        self._wake.set()
+
     async def _perform(self, turn: Turn, run: Run) -> None:
-        state = turn.state
+        state, limit = turn.state, asyncio.timeout(self._timeout_s)
         try:
             if turn.content is None:
                 raise Refuse("its content is not there any more")
-            async with asyncio.timeout(self._timeout_s):
+            async with limit:
                 intents = await run(turn)
         except TimeoutError as error:
-            over = f"no end within {self._timeout_s:g} s" if not str(error) else str(error)
+            over = f"no end within {self._timeout_s:g} s" if limit.expired() else str(error)
             await self.fail(state, error, over)
+        except asyncio.CancelledError as error:
+            if asked_to_end():
+                raise
+            await self.fail(state, error, "it waited for something that was cancelled")
         except Exception as error:
             await self.fail(state, error, str(error), final=isinstance(error, Refuse))
         else:
             crash_point("after-handler")
             await self.complete(state, intents)
 
-    async def claim(self, stream: str, why: i.RunWhy, *, head: int | None = None) -> Turn:
-        """Begin a run here. Raises `LaneBusy` while an earlier turn is in the way, a `Conflict` where somebody else was
-        first, `NotPossible` where there is nothing to run."""
+    async def claim(self, stream: str, why: i.RunWhy) -> Turn:
+        """Begin a run here; it is `handed` until `begin` or `enter`. Raises `LaneBusy` while an earlier turn is in the
+        way, a `Conflict` where somebody else was first, `NotPossible` where there is nothing to run."""
+        if self._closing:
+            raise StoreClosed("the gateway closes: no turn begins")
+        if self.in_hand(stream):
+            raise NotPossible(f"inbound {stream} is run here already")
+        self.handed.add(stream)
+        try:
+            return await self._claim(stream, why)
+        except BaseException as error:
+            self.handed.discard(stream)
+            if isinstance(error, asyncio.CancelledError | WriteUncertain):  # it may stand, and then nobody runs it
+                self._wake.set()
+            raise
+
+    async def _claim(self, stream: str, why: i.RunWhy) -> Turn:
         turn = await self.store.read(load, stream)
         state = turn.state
         at = self.clock.wall_ms()
         events: tuple[i.Event, ...] = ()
-        if state.status is InboundStatus.RUNNING and self._lost(stream, state.owner):
+        if state.status is InboundStatus.RUNNING and (state.owner == self.worker or self.lost(stream, state.owner)):
             if not await self._interrupted(state):
                 raise NotPossible(f"inbound {stream} is held")
             lost = inbound.taken_over(state, at=at, by=self.by)
@@ -201,16 +260,19 @@ class Turns:
     async def fail(
         self, state: InboundState, error: BaseException, detail: str, *, final: bool = False
     ) -> InboundState:
-        """The run ended badly: again after a while, or held."""
+        """The run ended badly: again after a while, or held. Where it was acknowledged and there is no handler, nothing
+        would run it again: then a person decides, and its conversation goes on."""
+        again = self._run_turn is not None or state.acknowledged_at is None
         log.warning("inbound %s: run %d ended with %s", state.id, state.runs, type(error).__name__, exc_info=error)
         event = inbound.failed(
             state,
             state.runs,
             type(error).__name__,
-            detail[:ERROR_TEXT_MAX_CHARS],
+            shown(detail),
             at=self.clock.wall_ms(),
             by=self.by,
             final=final,
+            again=again,
             chance=self._chance.random(),
         )
         return await self._end(state, event)
@@ -221,20 +283,25 @@ class Turns:
         It waits for a ledger that cannot be written: until then the turn is not done. Where the run is not ours any
         more, the end of it is lost and only told.
         """
-        run = state.runs
+        run, refused, uncertain = state.runs, None, False
         while True:
-            after = inbound.evolve(state, event, state.recorded_at)
             try:
+                if refused is not None:
+                    state = (await self.store.read(load, state.id)).state
+                    if state.status is not InboundStatus.RUNNING or (state.runs, state.owner) != (run, self.worker):
+                        if not uncertain:
+                            log.warning("inbound %s: run %d was over before it ended: %s", state.id, run, refused)
+                        self._changed(state)
+                        return state
+                after = inbound.evolve(state, event, state.recorded_at)
                 ended = await self._append(state, event, *acknowledgement(after, at=event.at, by=self.by))
                 break
             except Conflict as error:
-                state = (await self.store.read(load, state.id)).state
-                if state.status is not InboundStatus.RUNNING or (state.runs, state.owner) != (run, self.worker):
-                    log.warning("inbound %s: run %d was over before it ended: %s", state.id, run, error)
-                    return state
-            except StoreUnavailable as error:
-                if self._closing:
+                refused = error
+            except (StoreUnavailable, WriteUncertain) as error:
+                if isinstance(error, StoreClosed):
                     raise
+                uncertain = uncertain or isinstance(error, WriteUncertain)
                 log.warning("inbound %s waits for the ledger: %s", state.id, error)
                 await self.clock.wait(asyncio.Event(), POLL_S)
         crash_point("after-completion")
@@ -273,12 +340,13 @@ class Turns:
         now, boot = self.clock.wall_ms(), self.clock.boot_ms()
         alive = {head.id for head in heads}
         self._later = {id: late for id, late in self._later.items() if id in alive}
+        self._set_back = {key: since for key, since in self._set_back.items() if key[0] in alive}
         next_at = boot + LATER_MS
         for head in heads:
             if self.in_hand(head.id) or self._closing:
                 continue
             at = self._at(head, now, boot)
-            if at > boot or len(self.busy) >= self._most:
+            if at > boot or len(self.busy) + len(self.handed) >= self._most:
                 next_at = min(next_at, max(at, boot + 1) if at > boot else boot + int(POLL_S * 1000))
                 continue
             await self._begin(head)
@@ -290,14 +358,17 @@ class Turns:
         if seen == head.head and until > boot:
             return until
         if head.status == InboundStatus.RUNNING:
-            return boot if self._lost(head.id, head.owner) else boot + int(POLL_S * 1000)
+            return boot if self.lost(head.id, head.owner) else boot + int(POLL_S * 1000)
+        if head.updated_at > now:  # the wall clock was set back: the wait is measured here
+            since = self._set_back.setdefault((head.id, head.head), boot)
+            return since + max(0, head.due_at - head.updated_at)
         return boot + max(0, head.due_at - now)
 
     def in_hand(self, stream: str) -> bool:
         """Whether this worker is at it."""
-        return stream in self.busy or stream in self.handed
+        return stream in self.busy or stream in self.handed or stream in self.blocks
 
-    def _lost(self, stream: str, owner: str | None) -> bool:
+    def lost(self, stream: str, owner: str | None) -> bool:
         """Whether a running turn has nobody any more who runs it."""
         if owner == self.worker:
             return not self.in_hand(stream)
