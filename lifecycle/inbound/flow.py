@@ -316,5 +316,5 @@ _decode = msgspec.json.Decoder(Incoming).decode
 def _bytes(event: Event) -> bytes:
     try:
         return msgspec.json.encode(event, order="deterministic")
-    except Exception:
+    except (TypeError, ValueError, RecursionError):
         return repr(event).encode("utf-8", "surrogatepass")

@@ -238,7 +238,8 @@ def test_a_refusal_counts_also_where_the_handler_then_raises(bench: Bench) -> No
         async with bench.gateway(channel(bench), on_message=handler, ack="after_durable_send") as gateway:
             taken = await gateway.receive(update(1), channel="plat")
             with pytest.raises(NotPossible, match="not now"):
-                await taken.done
+                async with asyncio.timeout(5):
+                    await taken.done
             await bench.clock.until(lambda: bench.platform.texts, within_s=60)
 
     bench.run(main())
