@@ -234,8 +234,9 @@ class HttpChannel:
             return await driver.send(request, adapter.authorize(request), deadline_s=wait_s + POLL_MARGIN_S)
 
         try:
+            name = f"{self.name}/{self.account}"
             wait_s = float(getattr(adapter, "poll_wait_s", POLL_WAIT_S))
-            await Polling(f"{self.name}/{self.account}", adapter, adapter.dedupe_key, ask, intake, wait_s=wait_s).run()
+            await Polling(adapter, ask, intake, name=name, ready=lambda: self.ready, wait_s=wait_s).run()
         finally:
             await driver.close()
 

@@ -92,6 +92,12 @@ POLL_BACKOFF_MAX_S: Final = 60.0
 """The ceiling of the wait after the first failed poll, and after many; the wait is drawn below it."""
 POLL_UNFINISHED_MAX: Final = 1_000
 """How many events of one account may wait to be done; then nothing more is polled for."""
+POLL_PAUSE_S: Final = 1.0
+"""How long to wait before events that are known and not done are asked for again."""
+POLL_REFUSED_S: Final = 60.0
+"""How long to wait after a refusal that only a person can mend: a credential, a right."""
+POLL_IDLE_S: Final = 3_600.0
+"""How often a cursor that moved without any event is recorded."""
 POLL_ANSWER_MAX_BYTES: Final = 32 * 1_048_576
 """The longest answer to a poll that is read."""
 
