@@ -121,7 +121,7 @@ class Prepares(Protocol):
         ...
 
 
-PASSED_ON: Final = ("verify", "unpack", "encode_origin", "decode_origin")
+PASSED_ON: Final = ("verify", "unpack", "content_types", "encode_origin", "decode_origin")
 """What an adapter may have beside, and its channel then has too."""
 
 

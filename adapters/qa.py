@@ -31,7 +31,8 @@ from ..ledger.outcome import (
 from ..version import __version__
 from .exchange import Answer, File, Request, retry_after_s, without_class
 from .http import HttpChannel
-from .surface import Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
+from .qa_inbound import QaInbound
+from .surface import Ack, Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
 from .text import marked, note, render_text, split, with_text
 
 QA: Final = Capabilities(
@@ -45,6 +46,7 @@ QA: Final = Capabilities(
     attachments="upload",
     media_max_bytes=64 * 1_048_576,
     origin="registry",
+    ack=Ack("cursor, push or socket", deadline_s=5.0),
     settle_s=0.0,
 )
 """What the platform can do as it comes; `settle_s` is 0 because it runs on the same host."""
@@ -55,7 +57,7 @@ _BARE_STATUS: Final = {401: FailureClass.AUTH, 429: FailureClass.RATE_LIMIT}
 """Statuses that say enough without a body."""
 
 
-class QaAdapter:
+class QaAdapter(QaInbound):
     """`QaAdapter(url, token=..., window_s=60, idempotency=None, ...)`: keywords of `Capabilities` override `QA`.
 
     Threads: where `threads` is overridden to False, a thread is left out of the request and a reply is kept (CAP-3).
@@ -73,9 +75,14 @@ class QaAdapter:
         name: str = "qa",
         account: str = "default",
         window_s: float | None = None,
+        secret: str = "",
+        user: str = "bot",
+        acknowledges: bool = True,
+        polling: bool = True,
         capabilities: Capabilities = QA,
         **overrides: Any,
     ) -> None:
+        """`secret` signs what is pushed; `user` is our name on the platform; `polling=False`: nothing is fetched."""
         capabilities = msgspec.structs.replace(capabilities, **overrides)
         if window_s is not None and capabilities.idempotency is not None:
             key = msgspec.structs.replace(capabilities.idempotency, window_s=window_s)
@@ -83,7 +90,8 @@ class QaAdapter:
         self.base_url = base_url
         self.name, self.account, self.version = name, account, __version__
         self.capabilities = capabilities
-        self._token = token
+        self.polling = polling
+        self._token, self._secret, self._user, self._acknowledges = token, secret, user, acknowledges
         if capabilities.reconcile is not None:
             self.look_up, self.parse_look_up = self._look_up, self._parse_look_up
 

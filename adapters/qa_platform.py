@@ -24,6 +24,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from .qa_book import ACTION_OF, FAULTS, UPLOAD, Book, Fields, Refused
+from .qa_inbox import Inbox
 from .qa_process import QaPlatform
 
 __all__ = ["QaPlatform", "main"]
@@ -31,6 +32,7 @@ __all__ = ["QaPlatform", "main"]
 BODY_MAX_BYTES: Final = 1_048_576
 UPLOAD_MAX_BYTES: Final = 64 * 1_048_576
 PIECE_BYTES: Final = 65_536
+INBOUND: Final = ("/v1/poll", "/v1/say", "/v1/hook", "/v1/inbound")
 STATUS_OF: Final = {
     "transient": 503,
     "rate_limit": 429,
@@ -48,9 +50,10 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, address: tuple[str, int], book: Book, token: str) -> None:
+    def __init__(self, address: tuple[str, int], book: Book, inbox: Inbox, token: str) -> None:
         super().__init__(address, Handler)
         self.book = book
+        self.inbox = inbox
         self.token = token
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -92,6 +95,8 @@ class Handler(BaseHTTPRequestHandler):
                 raise ValueError("not an object")
             if url.path.startswith("/v1/messages"):
                 return self._messages(url.path, query, {**query, **body})
+            if url.path in INBOUND:
+                return self._inbound(url.path, query, body)
             return self._control(url.path, body)
         except Refused as refused:
             return self._answer(refused.status, {"error": refused.error})
@@ -113,6 +118,30 @@ class Handler(BaseHTTPRequestHandler):
             book.clear()
             return self._answer(200, {"rules": 0})
         raise Refused(404, "not_found", "no_such_endpoint", f"{self.command} {path}")
+
+    def _inbound(self, path: str, query: Fields, body: Fields) -> None:
+        """The other direction: what somebody says to us, and how we fetch it."""
+        inbox = self.server.inbox
+        match self.command, path:
+            case "POST", "/v1/poll":
+                self._authorized()
+                acknowledged, wait_s = body.get("acknowledged_cursor"), float(body.get("wait_s") or 0.0)
+                action = self.server.book.action_for("POLL", {})
+                if action["do"] != "accept":
+                    return self._act(action, {}, query)
+                reads = "acknowledged_cursor" not in body
+                return self._answer(200, inbox.poll(body.get("cursor"), acknowledged, wait_s, reads=reads))
+            case "POST", "/v1/say":
+                return self._answer(200, {"events": inbox.say(body["events"])})
+            case "POST", "/v1/hook":
+                inbox.hook(body["url"], body["secret"])
+                return self._answer(200, {})
+            case "POST", "/v1/inbound":
+                return self._answer(200, inbox.settings(body))
+            case "GET", "/v1/inbound":
+                return self._answer(200, inbox.truth())
+            case _:
+                raise Refused(404, "not_found", "no_such_endpoint", f"{self.command} {path}")
 
     def _upload(self, query: Fields, size: int) -> None:
         """A file in one request, kept as its digest: the truth that a test compares with."""
@@ -158,6 +187,8 @@ class Handler(BaseHTTPRequestHandler):
             found, complete = book.found(key=query.get("key"), place=query.get("place"), after=after)
             return {"messages": [_shown(entry) for entry in found], "complete": complete}
         entry, duplicate = book.accept(ACTION_OF[self.command], fields)
+        if not duplicate:
+            self.server.inbox.echo(entry)
         return {**_shown(entry), "duplicate": duplicate}
 
     def _act(self, action: Fields, fields: Fields, query: Fields) -> None:
@@ -292,7 +323,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--until-eof", action="store_true", help="end with the standard input")
     options = parser.parse_args(arguments)
     book = Book(options.record, faults=options.faults, seed=options.seed)
-    server = Server(("127.0.0.1", options.port), book, options.token)
+    inbox = Inbox(options.record.with_name(f"{options.record.stem}-inbound.jsonl"), options.seed)
+    server = Server(("127.0.0.1", options.port), book, inbox, options.token)
 
     def end(_signal: int, _frame: object) -> None:
         threading.Thread(target=server.shutdown).start()
@@ -308,6 +340,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         server.serve_forever(poll_interval=0.05)
     finally:
+        inbox.close()
         server.server_close()
         book.close()
 

@@ -87,6 +87,28 @@ class QaPlatform:
         """Every file that it took in, in order, whether a message showed it or not: id, name, type, sha256, size."""
         return [line for line in self._lines() if line["action"] == "upload"]
 
+    def say(self, *events: dict[str, Any]) -> list[dict[str, Any]]:
+        """Somebody writes to us; the events as they are delivered."""
+        return self._call("POST", "/v1/say", {"events": list(events)})["events"]
+
+    def inbound(self, **changes: Any) -> dict[str, Any]:
+        """How what comes in is delivered, as `qa_inbox.FAULTS` has it."""
+        return self._call("POST", "/v1/inbound", changes)
+
+    def hook(self, url: str, secret: str) -> None:
+        """Push what comes in there."""
+        self._call("POST", "/v1/hook", {"url": url, "secret": secret})
+
+    def pending(self) -> list[str]:
+        """The ids of the events that are not acknowledged."""
+        return self._call("GET", "/v1/inbound")["pending"]
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        """The truth of what came in, in order: `event`, `delivered`, `pushed`, `acknowledged`."""
+        record = self.record.with_name(f"{self.record.stem}-inbound.jsonl")
+        raw = record.read_bytes()
+        return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
+
     def _lines(self) -> list[dict[str, Any]]:
         if not self.record.exists():
             return []

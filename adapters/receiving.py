@@ -100,7 +100,7 @@ class Receives(Protocol):
 
 @runtime_checkable
 class Hooked(Protocol):
-    """What a channel has that receives by webhook."""
+    """What a channel has that receives by webhook; beside, `content_types` where its bodies are not JSON."""
 
     def verify(self, headers: Mapping[str, str], body: bytes, at: int) -> None:
         """Raise `Refused` for a request that is not the platform's. `headers` in lower case, `at` in UTC ms."""

@@ -100,6 +100,20 @@ POLL_IDLE_S: Final = 3_600.0
 """How often a cursor that moved without any event is recorded."""
 POLL_ANSWER_MAX_BYTES: Final = 32 * 1_048_576
 """The longest answer to a poll that is read."""
+WEBHOOK_BODY_MAX_BYTES: Final = 1_048_576
+"""The longest body of a webhook that is read."""
+WEBHOOK_BODY_WAIT_S: Final = 10.0
+"""How long a body may take to come in."""
+WEBHOOK_DEADLINE_S: Final = 10.0
+"""How soon a webhook is answered, where the channel does not say what its platform allows."""
+WEBHOOK_IN_FLIGHT_MAX: Final = 256
+"""How many requests of one webhook are worked on at once, those included whose caller has its answer already."""
+WEBHOOK_BEHIND_MAX: Final = 1_000
+"""How many events may be answered for and not recorded yet, where the policy is to answer first."""
+WEBHOOK_RETRY_S: Final = 5
+"""When a platform that got no acknowledgement is asked to deliver again."""
+WEBHOOK_CLOSE_S: Final = 10.0
+"""How long closing waits for what is being recorded."""
 
 # Sessions.
 FRESHNESS_S: Final = 3_600.0
