@@ -5,9 +5,9 @@ of making another. What the homeserver remembers belongs to one device of one us
 it, another device does not, and neither does a device that was logged out and made again under its old id. So never
 log the bot out: log it in again with its device id. What became of a request is looked up in the room first.
 
-It does not `/sync`; the capabilities say so. Files are uploaded, in the clear, and each shown by an event. Markdown
-goes out as it is written. HTML goes out as `formatted_body` with a plain text beside it, and as that plain text alone
-where it is too long for one event.
+What comes in is read by `/sync`, in `matrix_sync.py`. Files are uploaded, in the clear, and each shown by an event.
+Markdown goes out as it is written. HTML goes out as `formatted_body` with a plain text beside it, and as that plain
+text alone where it is too long for one event.
 
 Source: https://spec.matrix.org/latest/client-server-api/; what is said of Synapse was tried on 1.163.2. The operator's
 side is in docs/matrix.md.
@@ -33,7 +33,8 @@ from .identified import IdentifiedChannel
 from .matrix_events import ID_MAX_BYTES, MESSAGE, TEXT_MAX_BYTES, edited_content, receipt, render, sent_content, text_of
 from .matrix_history import HORIZON_S, judge, look_up, room_path
 from .matrix_media import LIMITS, UPLOADING, largest_bytes, upload, uploaded
-from .surface import Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
+from .matrix_sync import MatrixSync
+from .surface import Ack, Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
 from .text import shown
 
 WINDOW_S: Final = 86_400.0
@@ -51,6 +52,7 @@ MATRIX: Final = Capabilities(
     threads=True,
     carries=("reply_to", "hooks"),
     attachments="upload",
+    ack=Ack("since"),
     settle_s=15.0,
 )
 
@@ -66,7 +68,7 @@ _FAILURES: Final = {
 """Of a refusal with an `errcode`. Synapse says 403 also of a room that does not exist."""
 
 
-class MatrixAdapter:
+class MatrixAdapter(MatrixSync):
     """One user's device on one homeserver, as pure functions. `MatrixChannel` makes a channel of it.
 
     It is ready once the homeserver has said whose token it is: that names the device. A token that the homeserver
@@ -96,6 +98,7 @@ class MatrixAdapter:
         self._token = token
         self._known = False
         self._refused = False
+        self._members = {}
 
     def __repr__(self) -> str:
         return f"MatrixAdapter({self.base_url!r}, user_id={self.user_id!r}, device_id={self._device_id!r})"

@@ -24,7 +24,7 @@ from ..ledger.outcome import FailureClass, Rejected, Unknown
 from ..ledger.store.clock import Clock, HostClock
 from .exchange import Answer, Fault, Request
 from .handover import Handover, Told, backoff_s
-from .receiving import Intake, Polled, Polls
+from .receiving import Intake, Polled, Polls, ReadsOn
 
 Ask = Callable[[Request, float], Awaitable[Answer | Fault]]
 """Sends one request, whose answer may take so many seconds and a little more."""
@@ -83,8 +83,7 @@ class Polling:
         """What came. It asks again for as long as it takes."""
         failures = 0
         while True:
-            answer = await self._ask(self._adapter.poll(self._asked, self._wait_s), self._wait_s)
-            found = self._read(answer)
+            found = await self._one_poll()
             if isinstance(found, Polled):
                 self._told.well()
                 return found
@@ -102,14 +101,26 @@ class Polling:
             if self._arrivals.cursor is None and not self._known:
                 await self._begin()
 
-    def _read(self, answer: Answer | Fault) -> Polled | Rejected | Unknown:
-        if isinstance(answer, Fault):
-            return answer.outcome()
+    async def _one_poll(self) -> Polled | Rejected | Unknown:
+        """One poll, with the further requests that its adapter needs to read it. What is broken off is asked anew."""
+        found: Polled | Rejected | Unknown | Request = self._adapter.poll(self._asked, self._wait_s)
+        answers: list[Answer] = []
+        while isinstance(found, Request):
+            answer = await self._ask(found, self._wait_s)
+            if isinstance(answer, Fault):
+                return answer.outcome()
+            answers.append(answer)
+            found = self._read(answers)
+        return found
+
+    def _read(self, answers: list[Answer]) -> Polled | Rejected | Unknown | Request:
         try:
-            return self._adapter.parse_poll(self._asked, answer)
+            if len(answers) > 1 and isinstance(self._adapter, ReadsOn):
+                return self._adapter.parse_more(self._asked, answers)
+            return self._adapter.parse_poll(self._asked, answers[-1])
         except Exception as error:
             detail = f"{type(error).__name__} while reading the answer"
-            return Unknown("malformed_answer", detail[:ERROR_TEXT_MAX_CHARS], status=answer.status)
+            return Unknown("malformed_answer", detail[:ERROR_TEXT_MAX_CHARS], status=answers[-1].status)
 
     async def _what_is_new(self, polled: Polled) -> None:
         """Everything from the watermark on comes each time. What is not known is handed over."""

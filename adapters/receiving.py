@@ -125,7 +125,18 @@ class Polls(Protocol):
         """The request for what is behind the cursor (None: from where the platform has us), waiting up to `wait_s`."""
         ...
 
-    def parse_poll(self, cursor: str | None, answer: Answer) -> Polled | Rejected | Unknown: ...
+    def parse_poll(self, cursor: str | None, answer: Answer) -> Polled | Rejected | Unknown | Request:
+        """What it brought; or the next request of the same poll, where the adapter has `parse_more`."""
+        ...
+
+
+@runtime_checkable
+class ReadsOn(Protocol):
+    """What a channel has one of whose polls may take several requests."""
+
+    def parse_more(self, cursor: str | None, answers: Sequence[Answer]) -> Polled | Rejected | Unknown | Request:
+        """What all answers of the poll so far come to, the newest last."""
+        ...
 
 
 @runtime_checkable

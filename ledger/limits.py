@@ -92,6 +92,8 @@ POLL_BACKOFF_MAX_S: Final = 60.0
 """The ceiling of the wait after the first failed poll, and after many; the wait is drawn below it."""
 POLL_UNFINISHED_MAX: Final = 1_000
 """How many events of one account may wait to be done; then nothing more is polled for."""
+POLL_REQUESTS_MAX: Final = 100
+"""How many further requests one poll may take to read a gap."""
 POLL_PAUSE_S: Final = 1.0
 """How long to wait before events that are known and not done are asked for again."""
 POLL_REFUSED_S: Final = 60.0

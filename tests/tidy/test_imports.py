@@ -19,9 +19,9 @@ MAY_IMPORT = {
 }
 IMPURE = {"time", "random", "secrets", "uuid", "datetime", "asyncio", "threading", "socket", "os", "subprocess"}
 PURE_ADAPTERS = {
-    *("surface", "receiving", "text", "qa", "exchange", "checks"),
-    *("matrix", "matrix_events", "matrix_history", "matrix_media"),
     *("telegram", "telegram_answers", "telegram_send", "telegram_text", "telegram_updates"),
+    *("surface", "receiving", "text", "qa", "qa_inbound", "exchange", "checks"),
+    *("matrix", "matrix_events", "matrix_history", "matrix_media", "matrix_sync", "matrix_incoming"),
 }
 """Files of `adapters/` that open nothing and read no clock: the sans-I/O half."""
 
