@@ -27,9 +27,10 @@ from .checks import check_declared
 from .driver import ANSWER_MAX_BYTES, Driver
 from .exchange import Answer, Fault, File, Request, nothing_visible, retry_after_s, without_class
 from .polling import Polling
-from .receiving import Event, Ignored, Incoming, Intake, Polls, Receives
+from .receiving import Event, Ignored, Incoming, Intake, Polls, Receives, Streams
 from .secret_path import SecretPath
 from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext
+from .websocket import Streaming, check_installed
 
 __all__ = [
     "Adapter",
@@ -147,7 +148,7 @@ class HttpChannel:
     normalize: Callable[[Event], Incoming | Ignored]
     """There only where the adapter receives."""
     receive: Callable[[Intake], Awaitable[None]]
-    """There only where it polls."""
+    """There only where it polls, or listens on a socket; `polling` and `socket` of an adapter turn that off."""
 
     def __init__(self, adapter: Adapter) -> None:
         name, capabilities = adapter.name, adapter.capabilities
@@ -175,6 +176,9 @@ class HttpChannel:
                 setattr(self, name, getattr(adapter, name))
         if isinstance(adapter, Receives) and isinstance(adapter, Polls) and getattr(adapter, "polling", True):
             self.receive = self._receive
+        elif isinstance(adapter, Receives) and isinstance(adapter, Streams) and getattr(adapter, "socket", True):
+            check_installed(adapter.name)
+            self.receive = self._listen
 
     def __repr__(self) -> str:
         return f"HttpChannel({self.name!r}, account={self.account!r}, base_url={self._adapter.base_url!r})"
@@ -239,6 +243,13 @@ class HttpChannel:
             await Polling(adapter, ask, intake, name=name, ready=lambda: self.ready, wait_s=wait_s).run()
         finally:
             await driver.close()
+
+    async def _listen(self, intake: Intake) -> None:
+        """Read a socket until cancelled."""
+        adapter = self._adapter
+        assert isinstance(adapter, Streams)
+        name = f"{self.name}/{self.account}"
+        await Streaming(adapter, adapter.base_url, adapter.authorize, intake, name=name, ready=lambda: self.ready).run()
 
     def render(self, message: Message, context: RenderContext) -> RenderedBatch:
         return self._adapter.render(message, context)

@@ -79,10 +79,12 @@ class QaAdapter(QaInbound):
         user: str = "bot",
         acknowledges: bool = True,
         polling: bool = True,
+        socket: bool = False,
         capabilities: Capabilities = QA,
         **overrides: Any,
     ) -> None:
-        """`secret` signs what is pushed; `user` is our name on the platform; `polling=False`: nothing is fetched."""
+        """`secret` signs what is pushed; `user` is our name on the platform; `polling=False`: nothing is fetched;
+        `socket=True`: over a socket instead."""
         capabilities = msgspec.structs.replace(capabilities, **overrides)
         if window_s is not None and capabilities.idempotency is not None:
             key = msgspec.structs.replace(capabilities.idempotency, window_s=window_s)
@@ -90,7 +92,7 @@ class QaAdapter(QaInbound):
         self.base_url = base_url
         self.name, self.account, self.version = name, account, __version__
         self.capabilities = capabilities
-        self.polling = polling
+        self.polling, self.socket = polling and not socket, socket
         self._token, self._secret, self._user, self._acknowledges = token, secret, user, acknowledges
         if capabilities.reconcile is not None:
             self.look_up, self.parse_look_up = self._look_up, self._parse_look_up

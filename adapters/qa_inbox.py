@@ -122,6 +122,11 @@ class Inbox:
         with self._news:
             self._acknowledge([event["seq"] for event in self._events if event["id"] in ids])
 
+    def note(self, line: Fields) -> None:
+        """One more line of the truth."""
+        with self._news:
+            self._write(line)
+
     def hook(self, url: str, secret: str) -> None:
         """Push everything there, one event a request, until each has its 2xx."""
         thread = threading.Thread(target=self._push_all, args=(url, secret), daemon=True)

@@ -26,13 +26,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from .qa_book import ACTION_OF, FAULTS, UPLOAD, Book, Fields, Refused
 from .qa_inbox import Inbox
 from .qa_process import QaPlatform
+from .qa_socket import Socket, accepted
 
 __all__ = ["QaPlatform", "main"]
 
 BODY_MAX_BYTES: Final = 1_048_576
 UPLOAD_MAX_BYTES: Final = 64 * 1_048_576
 PIECE_BYTES: Final = 65_536
-INBOUND: Final = ("/v1/poll", "/v1/say", "/v1/hook", "/v1/inbound")
+INBOUND: Final = ("/v1/poll", "/v1/socket", "/v1/say", "/v1/hook", "/v1/inbound")
 STATUS_OF: Final = {
     "transient": 503,
     "rate_limit": 429,
@@ -131,6 +132,11 @@ class Handler(BaseHTTPRequestHandler):
                     return self._act(action, {}, query)
                 reads = "acknowledged_cursor" not in body
                 return self._answer(200, inbox.poll(body.get("cursor"), acknowledged, wait_s, reads=reads))
+            case "GET", "/v1/socket":
+                self._authorized()
+                self.close_connection = True
+                self.connection.sendall(accepted({name.lower(): value for name, value in self.headers.items()}))
+                return Socket(self.connection, self.rfile, inbox).serve()  # pyright: ignore[reportArgumentType]
             case "POST", "/v1/say":
                 return self._answer(200, {"events": inbox.say(body["events"])})
             case "POST", "/v1/hook":

@@ -116,6 +116,12 @@ WEBHOOK_RETRY_S: Final = 5
 """When a platform that got no acknowledgement is asked to deliver again."""
 WEBHOOK_CLOSE_S: Final = 10.0
 """How long closing waits for what is being recorded."""
+SOCKET_FRAME_MAX_BYTES: Final = 4 * 1_048_576
+"""The longest message of a socket that is read."""
+SOCKET_OPEN_S: Final = 10.0
+SOCKET_CLOSE_S: Final = 2.0
+SOCKET_PING_S: Final = 20.0
+"""How often a silent socket is asked whether it lives, and how long its answer may take."""
 
 # Sessions.
 FRESHNESS_S: Final = 3_600.0
