@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TextLimit,
     )
     from .adapters.telegram import TelegramChannel
+    from .adapters.webhook import webhook
     from .ledger.dossier import Dossier
     from .ledger.errors import (
         DeliveryFailed,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 
 _FACE = {
     "CallableChannel": ".adapters.callable",
+    "webhook": ".adapters.webhook",
     "MatrixChannel": ".adapters.matrix",
     "Ignored": ".adapters.receiving",
     "Incoming": ".adapters.receiving",
@@ -223,6 +225,7 @@ __all__ = [
     "bridge_checks",
     "open",
     "reading",
+    "webhook",
 ]
 
 

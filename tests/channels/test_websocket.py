@@ -148,9 +148,10 @@ def test_what_breaks_is_opened_again_with_growing_waits(caplog: pytest.LogCaptur
         async with Talk("secret words", refuses=[503, 401, 429]) as talk:
             with caplog.at_level(logging.INFO, "msgledger"):
                 await listening(talk, core, clock, lambda: talk.opened >= 6)
-                talk.says = ["x" * 5 * 1_048_576]
+                talk.says = [FRAME + " " * 5 * 1_048_576]
                 opened = talk.opened
                 await listening(talk, core, clock, lambda: talk.opened >= opened + 3)
+                assert core.taken == []
                 talk.says = [FRAME]
                 await listening(talk, core, clock, lambda: len(talk.heard) >= 2)
 
