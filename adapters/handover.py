@@ -34,10 +34,11 @@ class Told:
         self._what = what
         self._trouble: str | None = None
 
-    def trouble(self, why: str) -> None:
+    def trouble(self, why: str, detail: str = "") -> None:
+        """`detail` is said along, and another one alone is no change."""
         if why != self._trouble:
             self._trouble = why
-            log.warning("%s: %s", self._what, why)
+            log.warning("%s: %s%s", self._what, why, f" ({detail})" if detail else "")
 
     def well(self) -> None:
         if self._trouble is not None:

@@ -28,7 +28,7 @@ from .receiving import Intake, Polled, Polls, ReadsOn
 
 Ask = Callable[[Request, float], Awaitable[Answer | Fault]]
 """Sends one request, whose answer may take so many seconds and a little more."""
-PASSING: Final = (FailureClass.TRANSIENT, FailureClass.RATE_LIMIT, FailureClass.UNKNOWN)
+PASSING: Final = (FailureClass.TRANSIENT, FailureClass.RATE_LIMIT, FailureClass.CONFLICT, FailureClass.UNKNOWN)
 """What goes away by itself; anything else waits for a person."""
 AGAIN_S: Final = 1.0
 
@@ -59,6 +59,8 @@ class Polling:
         self._asked: str | None = None
         self._known: dict[str, int] = {}
         """The cursors of what was handed over and may come again, where asking is acknowledging."""
+        self._ended: str | None = None
+        """The end of the last page that had one: the same one again is the same page."""
         self._idle_since = 0
 
     async def run(self) -> None:
@@ -90,7 +92,8 @@ class Polling:
             failures += 1
             wait_s = backoff_s(failures, self._chance.random())
             if isinstance(found, Rejected):
-                self._told.trouble(_named(found.failure.value, found.code, found.status))
+                refused = _named(found.failure.value, found.code, found.status)
+                self._told.trouble(refused, found.detail[:ERROR_TEXT_MAX_CHARS])
                 if found.failure not in PASSING:
                     wait_s = POLL_REFUSED_S
                 elif found.retry_after_s is not None:
@@ -134,7 +137,8 @@ class Polling:
                 await self._arrivals.take(arrival)
             elif arrival.cursor not in self._known:
                 self._known[arrival.cursor] = await self._arrivals.take(arrival)
-        if polled.cursor is not None:
+        if polled.cursor is not None and polled.cursor != self._ended:
+            self._ended = polled.cursor
             self._arrivals.end(polled.cursor)
         if polled.arrivals and self._arrivals.cursor in (None, self._asked):
             await self._clock.wait(self._arrivals.passed, POLL_PAUSE_S)
@@ -158,5 +162,5 @@ class Polling:
 
 
 def _named(what: str, code: str | None, status: int | None) -> str:
-    """A refusal in one line, without a word of the platform's that could hold content."""
+    """What there was in place of events, in one line; of an answer that was not understood, nothing of its body."""
     return " ".join(str(one) for one in ("nothing comes:", what, code, status) if one is not None)

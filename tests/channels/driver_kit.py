@@ -154,7 +154,7 @@ class Plat:
     def parse_poll(self, cursor: str | None, answer: Answer) -> Polled | Rejected | Unknown:
         said = answer.json()
         if answer.status == 401:
-            return Rejected(FailureClass.AUTH, "secret words", code="bad_token", status=401)
+            return Rejected(FailureClass.AUTH, "give another token", code="bad_token", status=401)
         if answer.status == 429:
             return Rejected(FailureClass.RATE_LIMIT, "slow down", status=429, retry_after_s=17.0)
         if answer.status != 200 or said is None:
