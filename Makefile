@@ -10,7 +10,7 @@ $(STAMP): pyproject.toml
 	@echo "setting up .venv"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[http,rich,telegram,ws]" --group test --group dev
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[http,rich,telegram,web,ws]" --group test --group dev
 	@touch $@
 
 demo: $(STAMP)  ## forty messages, a platform that loses answers, three kills; and what became of it all

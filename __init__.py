@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TextLimit,
     )
     from .adapters.telegram import TelegramChannel
+    from .adapters.web import web_app
     from .adapters.webhook import webhook
     from .ledger.dossier import Dossier
     from .ledger.errors import (
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 _FACE = {
     "CallableChannel": ".adapters.callable",
+    "web_app": ".adapters.web",
     "webhook": ".adapters.webhook",
     "MatrixChannel": ".adapters.matrix",
     "Ignored": ".adapters.receiving",
@@ -225,6 +227,7 @@ __all__ = [
     "bridge_checks",
     "open",
     "reading",
+    "web_app",
     "webhook",
 ]
 

@@ -113,6 +113,10 @@ class Webhook:
         """Answered for and not recorded yet, in order: only where the policy is to answer first."""
         self._catching_up: asyncio.Task[None] | None = None
 
+    @property
+    def path(self) -> str:
+        return self._path
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
