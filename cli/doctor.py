@@ -22,7 +22,7 @@ from ..ledger.store.store import Store
 from ..projections import VIEWS
 from ..projections.media import NeededFile, needed
 from ..projections.search import in_flight, statuses
-from ..projections.workers import workers
+from ..projections.workers import not_stopped
 from . import opening
 from .base import PROBLEMS, Command, setup
 from .config import Config, MatrixSettings, QaSettings
@@ -219,7 +219,7 @@ def _owed_files(store: Store) -> dict[str, NeededFile]:
 
 def _workers(store: Store) -> Iterator[Finding]:
     locks = Owner(store.path)
-    alive = [one for one in store.read_sync(workers, WORKERS_LOOKED_AT) if locks.is_alive(one.id)]
+    alive = [one for one in store.read_sync(not_stopped, WORKERS_LOOKED_AT) if locks.is_alive(one.id)]
     lost = [(intent, owner) for intent, owner in store.read_sync(in_flight) if locks.is_dead(owner)]
     counted = store.read_sync(statuses)
     owed = sum(counted.get(name, 0) for name in ("pending", "sending", "committing", "unknown_after_send"))

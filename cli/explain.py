@@ -22,7 +22,7 @@ from ..projections.as_of import Cut, history
 from ..projections.intents import Row
 from ..projections.log import recorded_at
 from ..projections.search import before
-from ..projections.workers import workers
+from ..projections.workers import not_stopped
 from . import opening
 from .base import Command, setup
 from .config import Config
@@ -144,7 +144,7 @@ def _explain(
         callback_gone=state.callback is not None and owner.is_dead(state.callback),
     )
     ahead = [] if state.terminal else store.read_sync(before, state.lane, state.position, now, LANE_SHOWN)
-    alive = [one for one in store.read_sync(workers, WORKERS_LOOKED_AT) if owner.is_alive(one.id)]
+    alive = [one for one in store.read_sync(not_stopped, WORKERS_LOOKED_AT) if owner.is_alive(one.id)]
     if not state.terminal and not alive:
         notes.append(
             "no worker of this host is alive: nothing happens until a gateway or `msgledger worker run` starts"

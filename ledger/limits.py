@@ -162,7 +162,7 @@ SCAN_POSITIONS: Final = 20_000
 FOLLOW_CHECK_S: Final = 0.5
 """How long a follower that heard of no commit waits before it looks all the same."""
 WORKERS_MAX: Final = 1_000
-"""How many of the newest workers are asked for what they serve."""
+"""How many of the newest workers that said no goodbye are asked for what they serve."""
 DECIDE_TRIES_MAX: Final = 20
 """How often a decision is made again because another worker was first."""
 REBUILD_BATCH_STREAMS: Final = 2_000

@@ -21,7 +21,7 @@ class WorkersView:
     """See `ledger.store.view.View`."""
 
     name = "workers"
-    version = 2
+    version = 3
     columns = COLUMNS
     key = ("id",)
     fixed = ("host", "boot", "pid", "msgledger", "channels", "interrupted", "started_at")
@@ -30,6 +30,7 @@ class WorkersView:
         " pid INTEGER NOT NULL, msgledger TEXT NOT NULL, channels TEXT NOT NULL, down TEXT NOT NULL,"
         " lost INTEGER NOT NULL, interrupted INTEGER NOT NULL, started_at INTEGER NOT NULL, stopped_at INTEGER) STRICT",
         "CREATE INDEX IF NOT EXISTS workers_started ON workers(started_at)",
+        "CREATE INDEX IF NOT EXISTS workers_there ON workers(started_at) WHERE stopped_at IS NULL",
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
@@ -72,6 +73,12 @@ class Worker(msgspec.Struct, frozen=True):
 def workers(cursor: Cursor, limit: int) -> list[Worker]:
     """The newest first."""
     rows = cursor.execute(f"{NEWEST} ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
+    return [_worker(row) for row in rows]
+
+
+def not_stopped(cursor: Cursor, limit: int) -> list[Worker]:
+    """Those that said no goodbye, the newest first: whoever lives is among them, however many came and went since."""
+    rows = cursor.execute(f"{NEWEST} WHERE stopped_at IS NULL ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
     return [_worker(row) for row in rows]
 
 

@@ -19,7 +19,7 @@ from ...ledger.store.append import Append
 from ...ledger.store.clock import Clock
 from ...ledger.store.store import Store
 from ...projections.intents import HeldRow, held, pending_elsewhere
-from ...projections.workers import workers
+from ...projections.workers import not_stopped
 
 log = logging.getLogger("msgledger")
 
@@ -83,13 +83,8 @@ class Holds:
         rows = await self._store.read(pending_elsewhere, [f"{name}/{account}" for name, account in self._channels])
         if not rows:
             return 0
-        found = await self._store.read(workers, WORKERS_MAX)
-        served = {
-            account
-            for worker in found
-            if worker.stopped_at is None and not self._is_dead(worker.id)
-            for account in worker.channels
-        }
+        found = await self._store.read(not_stopped, WORKERS_MAX)
+        served = {account for worker in found if not self._is_dead(worker.id) for account in worker.channels}
         gone = [row for row in rows if f"{row.channel}/{row.account}" not in served]
         if gone:
             event = e.IntentHeld(at=at, by=self._by, hold="channel")

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgledger.cli import doctor, explain
+from msgledger.ledger import events as e
 from msgledger.ledger.store import connection, schema
+from msgledger.ledger.store.append import NEW
 from msgledger.ledger.store.clock import boot_id, host_name
 from msgledger.ledger.store.owner import Owner
 
@@ -252,3 +255,23 @@ def test_a_ledger_that_may_not_be_written(ledger: Path) -> None:
         finally:
             os.seteuid(0)
         assert theirs.read_bytes() == before
+
+
+def test_a_worker_that_lives_long_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OB-12: nor by `explain`, however many commands have come and gone since it started."""
+    monkeypatch.setattr(doctor, "WORKERS_LOOKED_AT", 2)
+    monkeypatch.setattr(explain, "WORKERS_LOOKED_AT", 2)
+    path = tmp_path / "l.db"
+    with Writer(path) as w:
+        w.worker()
+        w.record(1)
+        for number in range(3):
+            id, at = f"0193c000-0000-7000-8000-{number:012x}", w.tick()
+            w.append(id, e.WorkerStarted(at=at, by="w", host="h", boot="b", pid=1, msgledger="0.1.0"), expected=NEW)
+            w.append(id, e.WorkerStopped(at=at, by="w"))
+    owner = Owner(path)
+    owner.hold(WORKER)
+    assert found(path)["workers"] == ("ok", "1 alive on this host")
+    assert "no worker" not in run("--ledger", path, "intents", "explain", intent_id(1)).out
+    owner.release()
+    assert found(path)["workers"] == ("ok", "0 alive on this host")
