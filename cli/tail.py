@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from ..ledger import fold
-from ..ledger.codec import Opaque
+from ..ledger.codec import Opaque, is_foreign
 from ..ledger.fold import HeldStream, State
 from ..ledger.intent import IntentState
 from ..ledger.store.history import Recorded
@@ -102,7 +102,7 @@ def _seen(store: Store, states: OrderedDict[str, State], one: Recorded) -> Seen 
         state = _folded(store, one)
     before = state.status.value if isinstance(state, IntentState) else None
     if isinstance(one.event, Opaque):
-        return Seen(one, before, None)
+        return None if state is None and is_foreign(one.topic) else Seen(one, before, None)
     try:
         state = fold.evolve(state, one.stream, one.event, one.position, one.recorded_at)
     except HeldStream:

@@ -31,6 +31,11 @@ class Opaque(msgspec.Struct, frozen=True):
     error: str
 
 
+def is_foreign(topic: str) -> bool:
+    """Whether it names an event of another program: module and class. What has no colon is ours, also if unknown."""
+    return ":" in topic
+
+
 def encode(event: Event) -> tuple[str, bytes]:
     """Topic and JSON body."""
     return type(event).__name__, _encode(event)

@@ -77,12 +77,16 @@ def tracked(cursor: Cursor, name: str) -> int | None:
     return cursor.execute(schema.TRACKED, (name,)).get
 
 
-def folded(cursor: Cursor, after_stream: str = "") -> Iterator[tuple[str, State | Held, int]]:
-    """Every stream beyond one, in the order of their ids: id, state or why it is held, and how many events it has."""
+def folded(cursor: Cursor, after_stream: str = "") -> Iterator[tuple[str, State | Held | None, int]]:
+    """Every stream beyond one, in the order of their ids: id, state or why it is held, and how many events it has.
+
+    None for a stream of another program: it is none of ours to read.
+    """
     rows = cursor.execute(schema.STREAMS_AFTER, (after_stream,))
     for stream, group in groupby(rows, key=itemgetter(0)):
         events = [_recorded(row) for row in group]
-        yield stream, fold_recorded(stream, events), len(events)
+        foreign = codec.is_foreign(events[0].topic)
+        yield stream, None if foreign else fold_recorded(stream, events), len(events)
 
 
 def fold_recorded(stream: str, events: Sequence[Recorded]) -> State | Held:

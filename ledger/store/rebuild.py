@@ -95,6 +95,8 @@ def differences(cursor: Cursor, views: Sequence[View]) -> list[str]:
     rebuilt: dict[str, dict[tuple[object, ...], tuple[object, ...]]] = {view.name: {} for view in views}
     excused: dict[str, set[tuple[object, ...]]] = {view.name: set() for view in views}
     for _, state, _ in folded(cursor):
+        if state is None:
+            continue
         for view in views:
             if not isinstance(state, Held):
                 for row in view.rows(state):
@@ -139,7 +141,7 @@ def _slice(batch: Batch, after: str, prune: bool) -> tuple[str | None, int, int,
             events += count
             if isinstance(state, Held):
                 held.append(state)
-            else:
+            elif state is not None:
                 states.append(state)
     finally:
         reading.close(True)

@@ -200,7 +200,7 @@ class LedgerMapper(Mapper[Any]):
             try:
                 return self.theirs.to_domain_event(stored_event)
             except TopicError:
-                if ":" in topic:
+                if codec.is_foreign(topic):
                     raise
                 found: msgspec.Struct = Unreadable(topic, state, f"event type {topic!r} is not known to this version")
         else:

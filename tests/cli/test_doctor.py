@@ -275,3 +275,17 @@ def test_a_worker_that_lives_long_is_not_forgotten(tmp_path: Path, monkeypatch: 
     assert "no worker" not in run("--ledger", path, "intents", "explain", intent_id(1)).out
     owner.release()
     assert found(path)["workers"] == ("ok", "0 alive on this host")
+
+
+def test_other_programs_streams_are_none_of_ours(ledger: Path, noon: None) -> None:
+    """OB-12: aggregates of another program in the same file are no held streams, and no intents that are followed."""
+    with Writer(ledger) as w:
+        rows = [("another", version, "theirs.app:Order.Placed", b"\x00") for version in (1, 2)]
+        w.store.transact_sync(lambda batch: batch.insert_raw(rows))
+    assert found(ledger, "--deep")["held streams"] == ("ok", "none")
+    assert run("--ledger", ledger, "rebuild").code == 0
+    assert run("--ledger", ledger, "intents", "tail", "--after", "13", "--no-follow").out == ""
+    with Writer(ledger) as w:
+        w.store.transact_sync(lambda batch: batch.insert_raw([(intent_id(4), 1, "theirs.app:Order.Placed", b"\x00")]))
+    assert found(ledger)["held stream"][0] == "problem", "in a stream of ours it is damage"
+    assert intent_id(4) in run("--ledger", ledger, "intents", "tail", "--after", "13", "--no-follow").out
