@@ -101,6 +101,14 @@ class Subscriber:
                 if inspect.isawaitable(result):
                     await result
                 return
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                    raise
                 log.exception("%s failed at position %d and will be tried again", self.name, one.position)
                 await asyncio.sleep(AGAIN_S)
+
+
+def _is_cancelled() -> bool:
+    """Whether we are to stop. Else what was cancelled is something that the effect waited for: it has failed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -208,3 +208,31 @@ def test_an_effect_outlives_a_locked_ledger(bench: Bench) -> None:
             assert len([one for one, _ in sent.calls if one == second.intent]) == 2
 
     bench.run(main())
+
+
+def test_a_cancelled_wait_inside_an_effect_is_a_failure_like_any_other(bench: Bench) -> None:
+    """SND-5: it is called again, and for all that comes after it; only the gateway's end ends it."""
+    calls: list[int] = []
+    enough = asyncio.Event()
+
+    async def effect(found: Effect) -> None:
+        calls.append(found.position)
+        if len(calls) == 1:
+            waits = asyncio.create_task(asyncio.sleep(60))
+            waits.cancel()
+            await waits
+        if len(calls) == 3:
+            enough.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with bench.gateway() as gateway:
+            await gateway.on_sent("mine", effect)
+            await gateway.send(text("one"))
+            await gateway.send(text("two"))
+            async with asyncio.timeout(10):
+                await enough.wait()
+            assert calls[0] == calls[1] < calls[2]
+        assert len(calls) == 3
+
+    bench.run(main())
