@@ -50,7 +50,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """When the next step is due; None where it is due now, or only something outside can move it."""
     unblock: tuple[str, ...]
     before: tuple[dict[str, Any], ...] | None
-    """Who is before it in its lane: id, status, held until (None: until it ends). None: not known of the past."""
+    """The first that are before it in its lane: id, status, held until (None: until it ends). None: not known of the
+    past."""
+    before_more: bool
+    """Whether more are before it than `before` has."""
     holds_lane_until: int | None
     terms: Terms
     notes: tuple[str, ...]
@@ -65,8 +68,8 @@ def explain(intent: str, as_of: str | None, clock: str) -> None:
     The next step is the one that a worker would take now, with the terms of the configured channel; with --as-of the
     one that it would have taken then.
 
-    JSON: one object with intent, status, hold, why, events, next, step, at, unblock, before, holds_lane_until, terms,
-    notes.
+    JSON: one object with intent, status, hold, why, events, next, step, at, unblock, before, before_more,
+    holds_lane_until, terms, notes.
 
     \b
     Examples:
@@ -143,7 +146,7 @@ def _explain(
         owner_dead=current is not None and owner.is_dead(current.owner),
         callback_gone=state.callback is not None and owner.is_dead(state.callback),
     )
-    ahead = [] if state.terminal else store.read_sync(before, state.lane, state.position, now, LANE_SHOWN)
+    ahead = [] if state.terminal else store.read_sync(before, state.lane, state.position, now, LANE_SHOWN + 1)
     alive = [one for one in store.read_sync(not_stopped, WORKERS_LOOKED_AT) if owner.is_alive(one.id)]
     if not state.terminal and not alive:
         notes.append(
@@ -187,8 +190,9 @@ def _explanation(
         if ahead is None
         else tuple(
             {"id": row.id, "status": row.status, "until": None if row.holds_lane == OPEN_ENDED else row.holds_lane}
-            for row in ahead
+            for row in ahead[:LANE_SHOWN]
         ),
+        before_more=ahead is not None and len(ahead) > LANE_SHOWN,
         holds_lane_until=None if until == OPEN_ENDED else until,
         terms=terms,
         notes=tuple(notes),
@@ -198,7 +202,9 @@ def _explanation(
 def _next(state: IntentState, step: Step, terms: Terms, now: int, ahead: list[Row]) -> Said:
     said = what_next(state, step, terms, now)
     if ahead and state.status is Status.PENDING:
-        return Said(f"it waits for its turn behind {ahead[-1].id}; then: {said.text}", ("R7", *said.rules))
+        many = len(ahead) > LANE_SHOWN
+        who = f"more than {LANE_SHOWN} messages, the first is {ahead[0].id}" if many else ahead[-1].id
+        return Said(f"it waits for its turn behind {who}; then: {said.text}", ("R7", *said.rules))
     return said
 
 
@@ -213,7 +219,8 @@ def _print(said: Explanation) -> None:
         say(f"      event {event['version']} {event['type']} at {when(event['at'])}")
     _part("next", said.next)
     if said.before:
-        say(f"  lane   {plural(len(said.before), 'message')} before it:")
+        count = f"more than {LANE_SHOWN} messages" if said.before_more else plural(len(said.before), "message")
+        say(f"  lane   {count} before it{', the first' if said.before_more else ''}:")
         for row in said.before:
             until = "until it ends" if row["until"] is None else f"until {when(row['until'])}"
             say(f"      {row['id']}  {row['status']}, in the way {until}")

@@ -125,3 +125,29 @@ def test_a_past_that_was_not_is_said_so(ledger: Path, as_of: str, line: str) -> 
         done = run("--ledger", ledger, "intents", verb, "0193a701", "--as-of", as_of)
         assert (done.code, done.out) == (2, "")
         assert line in done.err and len(done.err.splitlines()) == 1
+
+
+def test_a_long_lane_is_said_to_be_longer_than_what_is_shown(tmp_path: Path) -> None:
+    """R7: ten are named; who waits behind more is not told that it is next after the tenth."""
+    path = tmp_path / "l.db"
+    with Writer(path) as w:
+        for number in range(1, 14):
+            w.record(number)
+
+    def said(number: int) -> list[str]:
+        shown = run("--ledger", path, "intents", "explain", intent_id(number)).lines
+        return [line for line in shown if line.startswith(("  next", "  lane", "      0193a7"))]
+
+    def found(number: int) -> tuple[int, bool]:
+        found = json.loads(run("--ledger", path, "intents", "explain", intent_id(number), "--json").out)
+        return len(found["before"]), found["before_more"]
+
+    behind = said(11)
+    assert behind[0].startswith(f"  next   it waits for its turn behind {intent_id(10)}; then: ")
+    assert behind[1] == "  lane   10 messages before it:" and len(behind) == 12
+    behind = said(13)
+    assert behind[0].startswith(
+        f"  next   it waits for its turn behind more than 10 messages, the first is {intent_id(1)}; then: "
+    )
+    assert behind[1] == "  lane   more than 10 messages before it, the first:" and len(behind) == 12
+    assert (found(11), found(13)) == ((10, False), (10, True))
