@@ -63,7 +63,11 @@ def tail(after: int | None, since: str | None, no_follow: bool, **wanted: Any) -
     try:
         with opening.reading(opening.config()) as store:
             asked = query(store, **wanted)
+            channels: set[str] = set()
             for seen in follow(store, _start(store, after, since), wait=not no_follow):
+                if wanted["target"] and seen.state is not None and seen.state.channel not in channels:
+                    channels.add(seen.state.channel)  # it may be new since, and a chat is known by its channel too
+                    asked = query(store, **wanted)
                 if seen.state is None or matches(asked, seen.state):
                     _as_json(seen) if setup().json else _print(seen)
     except KeyboardInterrupt:

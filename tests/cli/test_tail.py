@@ -197,3 +197,15 @@ def test_it_begins_with_what_happens_from_now_on(ledger: Path, started: list[sub
     first = tail.line()
     assert int(first.split()[0]) > 13 and first.endswith("pending                        recorded")
     assert tail.end() == (0, "")
+
+
+def test_a_chat_is_followed_on_channels_that_come_later(ledger: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    """OB-2: a chat without a channel is looked for on every channel, also on one that had no message when it began."""
+    tail = Tail(ledger, "--after", "5", "--target", "room-one")
+    started.append(tail.process)
+    assert tail.line().split()[0] == "6"
+    with Writer(ledger) as w:
+        w.record(8, channel="fax", target="room-elsewhere")
+        w.record(9, channel="fax", target="room-one")
+    assert intent_id(9) in tail.line()
+    assert tail.end() == (0, "")
