@@ -156,6 +156,7 @@ class Gateway(Bridges):
                 await channel.open()
         for name, when, fn in self._wanted:
             await self._subscribe(store, name, when, fn)
+        await self._dispatcher.holds.tend()  # what this configuration lets go is owed from the start
         self._dispatcher.start()
         self._dispatcher.attempts.media.start()
         self._receiving.start()
