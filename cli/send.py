@@ -14,7 +14,7 @@ from ..ledger.message import Attachment, Format, Message, Relation, Reply, Syste
 from ..lifecycle.gateway import Gateway
 from ..lifecycle.send import Delivery
 from . import opening
-from .base import PROBLEMS, Command, setup
+from .base import INTERRUPTED, PROBLEMS, Command, setup
 from .filters import span_s
 from .output import emit, full, paint, say, when
 
@@ -23,6 +23,10 @@ RETRY = {
     "person": "nobody can say whether it arrived: `msgledger intents explain` says why, `intents resolve` settles it",
     "caller": "it will not be sent; send anew where you still want it",
 }
+STOPPED = (
+    "interrupted; what was recorded is owed and may go out without you:"
+    " look with `msgledger intents list` before you send it again"
+)
 
 
 @click.command(cls=Command)
@@ -116,7 +120,11 @@ def send(
         options["max_attempts"] = max_attempts
     config = opening.config()
     made = config.channel(channel)
-    delivery = asyncio.run(_send(Gateway(opening.ledger_path(config), [made]), message, options))
+    try:
+        delivery = asyncio.run(_send(Gateway(opening.ledger_path(config), [made]), message, options))
+    except KeyboardInterrupt:
+        click.echo(f"msgledger: {STOPPED}", err=True)
+        sys.exit(INTERRUPTED)
     _tell(delivery)
     if delivery.status is not Status.SENT and not no_wait:
         sys.exit(PROBLEMS)

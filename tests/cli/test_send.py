@@ -169,6 +169,18 @@ def test_a_worker_says_what_it_could_not_finish(tmp_path: Path, platform: QaPlat
     assert done.err == ""
 
 
+def test_a_worker_sends_what_its_new_configuration_lets_go(tmp_path: Path, platform: QaPlatform) -> None:
+    """FAIL-4, OB-6: it is not idle while what was held for the configuration that it was started with is owed."""
+    platform.script({"do": "reject", "class": "auth"}, text="locked out")
+    assert send("--text", "locked out").code == 1
+    platform.clear_script()
+    config = tmp_path / "msgledger.toml"
+    config.write_text(config.read_text().replace(platform.url, f"{platform.url}/"))
+    done = run("worker", "run", "--until-idle", "--quiet", "--json", "--for", "20s")
+    assert (done.code, json.loads(done.out)["owed"]) == (0, 0)
+    assert texts(platform).count("locked out") == 1
+
+
 def test_a_worker_for_a_time(tmp_path: Path) -> None:
     began = time.monotonic()
     done = run("worker", "run", "--for", "0.3s", "--quiet")
@@ -189,6 +201,27 @@ def test_a_signal_ends_a_worker_in_order(tmp_path: Path, sign: signal.Signals) -
         assert worker.stdout.read().startswith("ended (signal): 0 owed")
         assert "Traceback" not in worker.stderr.read()
     assert json.loads(run("workers", "list", "--json").out)["life"] == "stopped"
+
+
+def test_an_interrupt_says_that_the_message_may_go_out(tmp_path: Path, platform: QaPlatform) -> None:
+    """DUR-1: whoever gave up waiting is told to look before they send it again."""
+    platform.script({"do": "slow", "delay_s": 3.0}, text="slow")
+    config = tmp_path / "msgledger.toml"
+    config.write_text(config.read_text().replace("deadline_s = 1.0", "deadline_s = 20.0"))
+    command = [str(Path(sys.executable).with_name("msgledger")), "send", "--channel", "qa", "--to", "ops"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--text", "slow"], cwd=tmp_path, **pipes) as sending:
+        until = time.monotonic() + 20
+        while not run("intents", "list", "--status", "sending", "-i").out:
+            assert time.monotonic() < until and sending.poll() is None
+            time.sleep(0.02)
+        sending.send_signal(signal.SIGINT)
+        out, err = sending.communicate(timeout=20)
+    assert (sending.returncode, out) == (130, "")
+    assert err == (
+        "msgledger: interrupted; what was recorded is owed and may go out without you:"
+        " look with `msgledger intents list` before you send it again\n"
+    )
 
 
 def test_a_ledger_that_cannot_be_written_sends_nothing(tmp_path: Path, platform: QaPlatform) -> None:
