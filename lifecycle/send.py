@@ -295,6 +295,11 @@ class Sender:
         if not state.platform_ids:
             way = "cancel it, or wait until it is sent" if not state.terminal else "there is nothing to change"
             raise NotPossible(f"intent {of} is {state.status.value} without a receipt: {way}")
+        if action == "delete" and not state.terminal and state.owes:
+            raise NotPossible(
+                f"intent {of} is {state.status.value}: more of it may still become visible; wait until it has ended,"
+                " or cancel or resolve it first"
+            )
         if message is None:
             message = replace(dossier.message, body=None, attachments=())
         if action == "edit" and any(file.is_file for file in message.attachments):

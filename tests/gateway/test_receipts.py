@@ -6,7 +6,7 @@ import pytest
 from msgledger import Accepted, NotPossible, Receipt, ReceiptPart, Status
 
 from .kit import SHORT, Bench, parts, text, to
-from .platform import Request, hang, no_id, raises
+from .platform import Request, accept, hang, no_id, raises, reject
 
 
 async def rich(request: Request) -> Accepted:
@@ -155,5 +155,22 @@ def test_an_edit_waits_for_the_message_before_it_in_the_lane(bench: Bench) -> No
             bench.platform.ready = True
             await bench.clock.advance(1)
             assert [request.context.intent for request in bench.platform.requests[1:]] == [second.intent, edit.intent]
+
+    bench.run(main())
+
+
+def test_a_message_is_not_deleted_while_more_of_it_may_come(bench: Bench) -> None:
+    """RCP-4: a delete takes every part away, so it needs all of them; a cancel makes it possible."""
+
+    async def main() -> None:
+        bench.platform.plan(accept, reject("rate_limit", retry_after_s=60.0))
+        async with bench.gateway(bench.platform.channel(text=SHORT)) as gateway:
+            sent = await gateway.send(text(parts(3)))
+            assert (sent.status, len(bench.platform.visible)) == (Status.PENDING, 1)
+            with pytest.raises(NotPossible, match="more of it may still become visible"):
+                await gateway.delete(sent)
+            assert (await gateway.cancel(sent, "no longer wanted")).status is Status.FAILED
+            assert (await gateway.delete(sent)).status is Status.SENT
+            assert [entry[:2] for entry in bench.platform.log] == [("delete", bench.platform.visible[0].id)]
 
     bench.run(main())
