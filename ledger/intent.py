@@ -130,6 +130,8 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Bit n: attempt n has its `AttemptFailed`."""
     late: tuple[str, ...] = ()
     """Keys of facts that came when they could change nothing any more."""
+    beside: tuple[tuple[int, tuple[e.AcceptedPart, ...]], ...] = ()
+    """Unit and parts of what the platform took beside its receipt: a copy, or what came after the end."""
 
     @property
     def terminal(self) -> bool:
@@ -171,6 +173,12 @@ class IntentState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return tuple(
             part.id for index in sorted(self.receipts) for part in self.receipts[index].parts if part.id is not None
         )
+
+    @property
+    def visible_ids(self) -> tuple[str, ...]:
+        """The same, and the ids of what the platform took beside the receipts."""
+        others = (part.id for _, parts in self.beside for part in parts if part.id is not None)
+        return tuple(dict.fromkeys((*self.platform_ids, *others)))
 
     def droppable(self, unit: int) -> bool:
         """A unit whose failure does not fail the batch."""

@@ -136,7 +136,7 @@ def _accepted(state: IntentState, event: e.UnitAccepted) -> IntentState:
     else:
         if _ids(got.parts) != _ids(event.parts):
             copies += 1
-            state = replace(state, late=_remember(state, event))
+            state = replace(state, late=_remember(state, event), beside=_beside(state, event))
         got = Got(got.parts, (*got.attempts, event.attempt))
     current = state.current
     own = state.status is Status.SENDING and current is not None and current.number == event.attempt
@@ -277,7 +277,13 @@ def _ended(state: IntentState, status: Status, reason: str | None) -> IntentStat
 
 
 def _contradicted(state: IntentState, event: e.UnitAccepted | e.AttemptFailed) -> IntentState:
-    return replace(state, contradictions=state.contradictions + 1, late=_remember(state, event))
+    beside = _beside(state, event) if isinstance(event, e.UnitAccepted) else state.beside
+    return replace(state, contradictions=state.contradictions + 1, late=_remember(state, event), beside=beside)
+
+
+def _beside(state: IntentState, event: e.UnitAccepted) -> tuple[tuple[int, tuple[e.AcceptedPart, ...]], ...]:
+    """The first ones are kept: a row that was shown stays."""
+    return (*state.beside, (event.unit, event.parts))[:LATE_FACTS_MAX]
 
 
 def _was_marked(state: IntentState, event: e.UnitAccepted) -> bool:

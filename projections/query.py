@@ -212,7 +212,7 @@ def matches(query: Query, state: IntentState) -> bool:
     statuses = query.statuses
     if statuses is not None and state.status.value not in statuses:
         return False
-    if query.platform_id and not set(query.platform_id) & set(state.platform_ids):
+    if query.platform_id and not set(query.platform_id) & set(state.visible_ids):
         return False
     asked_of: tuple[tuple[tuple[str, ...], str | None], ...] = (
         (query.channel, state.channel),

@@ -1,4 +1,5 @@
-"""The `receipts` view: one row for each part that a platform holds, found by its platform id.
+"""The `receipts` view: one row for each part that a platform holds, found by its platform id. Also of a copy, and of
+what was accepted after the end: it can be seen, so people ask for it.
 
 A message id is unique within a conversation only, so the key is (platform id, channel, account, place, intent): the id
 first, since that is what people have in their hand.
@@ -23,7 +24,7 @@ class ReceiptsView:
     """See `ledger.store.view.View`."""
 
     name = "receipts"
-    version = 2
+    version = 3
     columns = (
         "channel",
         "account",
@@ -46,8 +47,9 @@ class ReceiptsView:
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
-        if not isinstance(state, IntentState) or not state.receipts:
+        if not isinstance(state, IntentState) or not (state.receipts or state.beside):
             return ()
+        receipts = [(unit, got.parts) for unit, got in sorted(state.receipts.items())]
         return [
             (
                 state.channel,
@@ -61,8 +63,8 @@ class ReceiptsView:
                 state.position,
                 state.accepted_at,
             )
-            for unit, got in sorted(state.receipts.items())
-            for index, part in enumerate(got.parts)
+            for unit, parts in (*state.beside, *receipts)
+            for index, part in enumerate(parts)
             if part.id is not None
         ]
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from msgledger.ledger.outcome import FailureClass
+from msgledger.ledger import decide
+from msgledger.ledger.outcome import Accepted, FailureClass
 
 from .kit import AT, Writer, intent_id, lines, run
 
@@ -151,3 +152,22 @@ def test_a_long_lane_is_said_to_be_longer_than_what_is_shown(tmp_path: Path) -> 
     )
     assert behind[1] == "  lane   more than 10 messages before it, the first:" and len(behind) == 12
     assert (found(11), found(13)) == ((10, False), (10, True))
+
+
+def test_what_was_accepted_beside_the_receipt_is_found_by_its_id(tmp_path: Path) -> None:
+    """SC-67: people see a copy, and what arrived after it was given up; the ledger knows both ids."""
+    path = tmp_path / "l.db"
+    with Writer(path) as w:
+        given_up = w.unknown(1, target="a")
+        by = "operator:ann"
+        w.append(given_up, decide.resolved(w.state(given_up), "discard", "gone", at=w.tick(), by=by))
+        w.append(given_up, decide.accepted(1, 0, "text", Accepted("late"), at=w.tick(), by=by))
+        twice = w.unknown(2, target="b", units=2)
+        w.append(twice, decide.resolved(w.state(twice), "sent", "seen", at=w.tick(), by=by, platform_id="first"))
+        w.append(twice, decide.accepted(1, 0, "text", Accepted("other"), at=w.tick(), by=by))
+        assert w.store.verify_views() == []
+        assert (w.state(given_up).contradictions, w.state(twice).copies) == (1, 1)
+    for id, number in (("late", 1), ("first", 2), ("other", 2)):
+        assert listed(path, "--platform-id", id)[0] == [f"0{number}"], id
+        last = run("--ledger", path, "intents", "tail", "--after", "0", "--no-follow", "--platform-id", id).lines[-1]
+        assert intent_id(number) in last
