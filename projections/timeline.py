@@ -54,6 +54,8 @@ def timeline(stream: str, history: Iterable[tuple[e.Event | Opaque, int, int]]) 
     """From (event, position, recorded_at) in the order of versions; at least one."""
     intent: Row | None = None
     attempts: dict[int, Row] = {}
+    left: dict[int, set[int]] = {}
+    """The units that each attempt has not settled yet: an acceptance ends it only where none is left."""
     receipts: Row | None = None
     times: list[int] = []
     for number, (event, _, recorded_at) in enumerate(history):
@@ -67,12 +69,15 @@ def timeline(stream: str, history: Iterable[tuple[e.Event | Opaque, int, int]]) 
                 ends = at + event.deadline_ms + event.margin_ms
                 row = Row(f"attempt {event.attempt}", at, None, ends, event.owner, (mark,))
                 attempts[event.attempt] = row
+                left[event.attempt] = {one.unit for one in event.units}
             case e.UnitAccepted() | e.AttemptFailed() | e.OutcomeUnknown():
                 row = attempts.get(event.attempt)
                 if row is None:
                     intent = _with(intent, mark)
                 else:
-                    attempts[event.attempt] = replace(_with(row, mark), ends_at=at)
+                    left[event.attempt].discard(event.unit)
+                    goes_on = isinstance(event, e.UnitAccepted) and left[event.attempt]
+                    attempts[event.attempt] = replace(_with(row, mark), ends_at=row.ends_at if goes_on else at)
                 if isinstance(event, e.UnitAccepted):
                     receipts = _receipt(receipts, event, mark)
             case e.OutcomeReconciled() if event.attempts and event.attempts[-1] in attempts:
@@ -82,6 +87,7 @@ def timeline(stream: str, history: Iterable[tuple[e.Event | Opaque, int, int]]) 
                     receipts = _receipt(receipts, event, mark)
             case e.IntentCommitted() | e.IntentFailed() | e.IntentCancelled():
                 intent = replace(_with(intent, mark), ends_at=at)
+                attempts |= {n: replace(row, ends_at=at) for n, row in attempts.items() if row.ends_at is None}
             case _:
                 intent = _with(intent, mark)
     assert intent is not None, "a stream has an event"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from msgledger.ledger import decide
+from msgledger.ledger import events as e
 from msgledger.ledger.outcome import Accepted, FailureClass
+from msgledger.ledger.steps import Start
 
-from .kit import AT, Writer, intent_id, lines, run
+from .kit import AT, TERMS, WORKER, Writer, intent_id, lines, run
 
 pytestmark = pytest.mark.usefixtures("noon")
 
@@ -171,3 +173,18 @@ def test_what_was_accepted_beside_the_receipt_is_found_by_its_id(tmp_path: Path)
         assert listed(path, "--platform-id", id)[0] == [f"0{number}"], id
         last = run("--ledger", path, "intents", "tail", "--after", "0", "--no-follow", "--platform-id", id).lines[-1]
         assert intent_id(number) in last
+
+
+def test_an_attempt_goes_on_until_its_last_unit(tmp_path: Path) -> None:
+    """OB-2: between two units of a batch a request is in flight, and the picture says so."""
+    path, ends = tmp_path / "l.db", []
+    with Writer(path) as w:
+        stream = w.record(1, units=2)
+        at, tries = w.tick(), (e.UnitTry(0, "k0", "ab"), e.UnitTry(1, "k1", "ab"))
+        started = decide.start(w.state(stream), Start("first"), TERMS, at=at, boot_ms=0, owner=WORKER, tries=tries)
+        w.append(stream, started)
+        for number in range(2):
+            w.accept(stream, f"m{number}")
+            found = json.loads(run("--ledger", path, "intents", "timeline", stream, "--json").out)
+            ends.append([row["ends_at"] for row in found["rows"][:2]])
+    assert ends == [[None, None], [AT + 3_000, AT + 3_000]]
