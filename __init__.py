@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .adapters.web import web_app
     from .adapters.webhook import webhook
     from .ledger.dossier import Dossier
+    from .ledger.echo import BotPolicy
     from .ledger.errors import (
         DeliveryFailed,
         IdempotencyConflict,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         Broadcast,
         Followup,
         Message,
-        Origin,
         Receipt,
         ReceiptPart,
         RenderedBatch,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         SystemReason,
         Target,
     )
+    from .ledger.origin import Origin
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
     from .ledger.session import SessionPolicy
     from .ledger.source import SessionSource
@@ -115,12 +116,13 @@ _FACE = {
     "UnroutableSource": ".ledger.errors",
     "WriteUncertain": ".ledger.errors",
     "Status": ".ledger.intent",
+    "BotPolicy": ".ledger.echo",
     "Attachment": ".ledger.message",
     "Body": ".ledger.message",
     "Broadcast": ".ledger.message",
     "Followup": ".ledger.message",
     "Message": ".ledger.message",
-    "Origin": ".ledger.message",
+    "Origin": ".ledger.origin",
     "Receipt": ".ledger.message",
     "ReceiptPart": ".ledger.message",
     "RenderedBatch": ".ledger.message",
@@ -160,6 +162,7 @@ __all__ = [
     "Attachment",
     "Attempting",
     "Body",
+    "BotPolicy",
     "Bridge",
     "BridgeCheck",
     "BridgeOutcome",

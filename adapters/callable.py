@@ -14,6 +14,7 @@ from ..ledger.errors import InvalidConfig
 from ..ledger.inbound_events import AckPolicy
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
+from ..ledger.origin import Origin
 from ..ledger.outcome import Accepted, Cause, NotDispatched, Outcome, Proof, Rejected, Unknown, Unresolved, Verdict
 from .checks import check_declared
 from .receiving import Event, Ignored, Incoming
@@ -24,6 +25,8 @@ Deliver = Callable[[RenderedUnit, SendContext], Awaitable[Outcome | str | int | 
 Reconcile = Callable[[RenderedUnit, SendContext], Awaitable[Verdict]]
 Render = Callable[[Message, RenderContext], RenderedBatch]
 Normalize = Callable[[Event], Incoming | Ignored]
+EncodeOrigin = Callable[[Origin], object]
+DecodeOrigin = Callable[[Event], Origin | None]
 
 
 class CallableChannel:
@@ -41,6 +44,9 @@ class CallableChannel:
     normalize: Normalize
     """There only where a function was given: then the channel receives too."""
     dedupe_key: Callable[[Event], str]
+    encode_origin: EncodeOrigin
+    decode_origin: DecodeOrigin
+    """There only where both functions were given: then its origin is `native`."""
     surface: int = SURFACE
 
     def __init__(
@@ -57,6 +63,8 @@ class CallableChannel:
         render: Render | None = None,
         normalize: Normalize | None = None,
         dedupe_key: Callable[[Event], str] | None = None,
+        encode_origin: EncodeOrigin | None = None,
+        decode_origin: DecodeOrigin | None = None,
         ack_policy: AckPolicy = "after_record",
         ready: bool | Callable[[], bool] = True,
         credential: str = "",
@@ -67,19 +75,28 @@ class CallableChannel:
 
         `normalize` and `dedupe_key` read the events that the gateway gets from the platform: what one says, and what
         the platform repeats when it delivers it again. They go together.
+
+        `encode_origin` and `decode_origin` are of a platform whose messages can carry metadata: `deliver` writes
+        `encode_origin(context.origin)` into the message, `decode_origin(event)` reads it back. They go together too.
         """
         if not callable(deliver):
             raise InvalidConfig(f"channel {name!r} needs an async function as deliver, not {type(deliver).__name__}")
         if capabilities is None:
             look = Lookup("history_match") if reconcile is not None else None
-            capabilities = Capabilities(text=TextLimit(text_max, text_unit, chunking), reconcile=look)
+            tags = "native" if encode_origin is not None else "registry"
+            capabilities = Capabilities(text=TextLimit(text_max, text_unit, chunking), reconcile=look, origin=tags)
         for claim in (capabilities.idempotency, capabilities.reconcile):
             if claim is not None and claim.evidence == "proved":
                 raise InvalidConfig(
                     f"channel {name!r} declares {type(claim).__name__.lower()} as proved: "
                     "the claim of a function is at most `documented`"
                 )
-        check_declared(name, capabilities, reconciles=reconcile is not None)
+        tagging = encode_origin is not None and decode_origin is not None
+        check_declared(name, capabilities, reconciles=reconcile is not None, tags=tagging)
+        if encode_origin is not None and decode_origin is not None:
+            self.encode_origin, self.decode_origin = encode_origin, decode_origin
+        elif encode_origin is not None or decode_origin is not None:
+            raise InvalidConfig(f"channel {name!r} needs encode_origin and decode_origin together: it has one of them")
         self.name, self.account, self.version = name, account, version
         self.capabilities = capabilities
         self.credential, self.config = credential, config

@@ -5,8 +5,10 @@ may raise, ends here in one of the closed outcomes, so that nothing above needs 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from ..ledger import events as e
 from ..ledger.codec import to_json
@@ -19,6 +21,7 @@ from ..ledger.steps import Terms
 from .deadline import within
 from .surface import SURFACE, Channel, SendContext, is_channel, reconciles
 
+_PROVIDER_KEY: Final = re.compile(r"([0-9a-f]{32})[0-9a-f]{4,}(?:c[0-9]+)?")
 _ANSWERS: Final = (Accepted, Rejected, Unknown)
 
 
@@ -62,6 +65,12 @@ def provider_key(intent: str, plan: int, unit: int, copy: int = 0) -> str:
     """What the platform deduplicates by: one for each unit of each plan, and another for each marked copy."""
     key = f"{intent.replace('-', '')}{plan:02x}{unit:02x}"
     return f"{key}c{copy}" if copy else key
+
+
+def intent_of(key: str) -> str | None:
+    """The intent that such a key was made for; None for what is no key of ours."""
+    found = _PROVIDER_KEY.fullmatch(key)
+    return None if found is None else str(UUID(found[1]))
 
 
 def outgoing(batch: RenderedBatch, unit: int, marked: bool) -> RenderedUnit:

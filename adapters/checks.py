@@ -16,7 +16,7 @@ TEXT_MAX_LEAST: Final = 40
 """The shortest text limit that leaves room for the duplicate marker and some text behind it."""
 
 
-def check_declared(name: str, capabilities: Capabilities, *, reconciles: bool) -> None:
+def check_declared(name: str, capabilities: Capabilities, *, reconciles: bool, tags: bool = False) -> None:
     """Raise `InvalidConfig` where capabilities contradict themselves or the functions that are there."""
     text, key, look = capabilities.text, capabilities.idempotency, capabilities.reconcile
     if look is not None and not reconciles:
@@ -29,6 +29,12 @@ def check_declared(name: str, capabilities: Capabilities, *, reconciles: bool) -
             f"channel {name!r} has a look-up function that its capabilities do not declare: "
             "declare `reconcile=Lookup(...)` or take the function away"
         )
+    if (capabilities.origin == "native") != tags:
+        raise InvalidConfig(
+            f"channel {name!r} declares origin {capabilities.origin!r} and has "
+            f"{'encode_origin and decode_origin' if tags else 'not both of encode_origin and decode_origin'}: "
+            "they go with `native`, and with nothing else"
+        )
     if text.max < TEXT_MAX_LEAST:
         raise InvalidConfig(f"channel {name!r} has text.max {text.max}: the least is {TEXT_MAX_LEAST}")
     if capabilities.live and capabilities.edit is None:
@@ -38,6 +44,7 @@ def check_declared(name: str, capabilities: Capabilities, *, reconciles: bool) -
     windows = {
         "deadline_s": capabilities.deadline_s,
         "per_second": capabilities.per_second,
+        "echo_horizon_s": capabilities.echo_horizon_s,
         "media_max_bytes": capabilities.media_max_bytes,
         "idempotency.window_s": None if key is None else key.window_s,
         "reconcile.horizon_s": None if look is None else look.horizon_s,

@@ -29,7 +29,7 @@ from .exchange import Answer, Fault, File, Request, nothing_visible, retry_after
 from .polling import Polling
 from .receiving import Event, Ignored, Incoming, Intake, Polls, Receives, Streams
 from .secret_path import SecretPath
-from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext
+from .surface import SURFACE, Capabilities, FallsBack, RenderContext, SendContext, Tags
 from .websocket import Streaming, check_installed
 
 __all__ = [
@@ -153,7 +153,7 @@ class HttpChannel:
     def __init__(self, adapter: Adapter) -> None:
         name, capabilities = adapter.name, adapter.capabilities
         looks = hasattr(adapter, "look_up")
-        check_declared(name, capabilities, reconciles=looks)
+        check_declared(name, capabilities, reconciles=looks, tags=isinstance(adapter, Tags))
         if looks and not isinstance(adapter, LooksUp):
             raise InvalidConfig(f"channel {name!r} has look_up and no parse_look_up: the adapter needs both")
         if hasattr(adapter, "prepare") and not isinstance(adapter, Prepares):

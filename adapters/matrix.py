@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from ..ledger.errors import InvalidConfig, InvalidMessage
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import Message, RenderedBatch, RenderedUnit
+from ..ledger.origin import Origin
 from ..ledger.outcome import Accepted, FailureClass, Outcome, Rejected, Unknown, Verdict
 from ..version import __version__
 from .exchange import Answer, Request, retry_after_s, without_class
@@ -33,7 +34,9 @@ from .identified import IdentifiedChannel
 from .matrix_events import ID_MAX_BYTES, MESSAGE, TEXT_MAX_BYTES, edited_content, receipt, render, sent_content, text_of
 from .matrix_history import HORIZON_S, judge, look_up, room_path
 from .matrix_media import LIMITS, UPLOADING, largest_bytes, upload, uploaded
+from .matrix_origin import decoded, encoded, tagged
 from .matrix_sync import MatrixSync
+from .receiving import Event
 from .surface import Ack, Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
 from .text import shown
 
@@ -52,6 +55,7 @@ MATRIX: Final = Capabilities(
     threads=True,
     carries=("reply_to", "hooks"),
     attachments="upload",
+    origin="native",
     ack=Ack("since"),
     settle_s=15.0,
 )
@@ -178,13 +182,21 @@ class MatrixAdapter(MatrixSync):
             )
         room, txn_id = room_path(context), quote(context.provider_key, safe="")
         if context.action == "send":
-            return Request.of_json("PUT", f"{room}/send/{MESSAGE}/{txn_id}", sent_content(unit, context))
+            content = tagged(sent_content(unit, context), self.encode_origin(context.origin))
+            return Request.of_json("PUT", f"{room}/send/{MESSAGE}/{txn_id}", content)
         of = context.of_platform_id
         if not of:
             raise InvalidMessage(f"there is no event to {context.action}: its receipt names none")
         if context.action == "edit":
-            return Request.of_json("PUT", f"{room}/send/{MESSAGE}/{txn_id}", edited_content(unit, of))
+            content = tagged(edited_content(unit, of), self.encode_origin(context.origin))
+            return Request.of_json("PUT", f"{room}/send/{MESSAGE}/{txn_id}", content)
         return Request.of_json("PUT", f"{room}/redact/{quote(of, safe='')}/{txn_id}", {})
+
+    def encode_origin(self, origin: Origin) -> dict[str, Any]:
+        return encoded(origin, self.user_id)
+
+    def decode_origin(self, event: Event) -> Origin | None:
+        return decoded(event)
 
     def prepare(self, unit: RenderedUnit, context: SendContext) -> Request | None:
         return upload(unit, context)

@@ -18,6 +18,7 @@ from ..ledger.limits import KEY_MAX_BYTES
 from ..ledger.message import Attachment, Body, MediaKind, Message, Reply, Target
 from ..ledger.source import SessionSource
 from .matrix_events import HTML, MESSAGE, text_of
+from .matrix_origin import by_a_program
 from .receiving import Event, Ignored, Incoming
 
 INVITE: Final = "msgledger.invite"
@@ -83,7 +84,7 @@ class MatrixIncoming:
             chat=room,
             thread=thread,
             sender=sender,
-            is_bot=kind == "m.notice",
+            is_bot=kind == "m.notice" or by_a_program(event),
             message_id=event_id,
         )
         label = text_of(_inner(event, "unsigned"), "transaction_id")

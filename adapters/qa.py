@@ -15,6 +15,7 @@ import msgspec
 from ..ledger.errors import InvalidMessage
 from ..ledger.limits import ERROR_TEXT_MAX_CHARS
 from ..ledger.message import Message, ReceiptPart, RenderedBatch, RenderedUnit
+from ..ledger.origin import Origin, decode
 from ..ledger.outcome import (
     Accepted,
     Cause,
@@ -32,6 +33,7 @@ from ..version import __version__
 from .exchange import Answer, File, Request, retry_after_s, without_class
 from .http import HttpChannel
 from .qa_inbound import QaInbound
+from .receiving import Event
 from .surface import Ack, Capabilities, Change, Idempotency, Lookup, RenderContext, SendContext, TextLimit
 from .text import marked, note, render_text, split, with_text
 
@@ -45,7 +47,7 @@ QA: Final = Capabilities(
     carries=("reply_to", "hooks"),
     attachments="upload",
     media_max_bytes=64 * 1_048_576,
-    origin="registry",
+    origin="native",
     ack=Ack("cursor, push or socket", deadline_s=5.0),
     settle_s=0.0,
 )
@@ -66,6 +68,9 @@ class QaAdapter(QaInbound):
     look_up: Callable[[RenderedUnit, SendContext], Request]
     """There only where `reconcile` is declared."""
     parse_look_up: Callable[[RenderedUnit, SendContext, Sequence[Answer]], Verdict]
+    encode_origin: Callable[[Origin], dict[str, Any] | None]
+    """There only where `origin` is `native`: then a message carries its tag as `origin`."""
+    decode_origin: Callable[[Event], Origin | None]
 
     def __init__(
         self,
@@ -96,6 +101,8 @@ class QaAdapter(QaInbound):
         self._token, self._secret, self._user, self._acknowledges = token, secret, user, acknowledges
         if capabilities.reconcile is not None:
             self.look_up, self.parse_look_up = self._look_up, self._parse_look_up
+        if capabilities.origin == "native":
+            self.encode_origin, self.decode_origin = Origin.tag, _said_origin
 
     def __repr__(self) -> str:
         return f"QaAdapter({self.base_url!r}, name={self.name!r}, account={self.account!r})"
@@ -121,6 +128,8 @@ class QaAdapter(QaInbound):
         if context.action == "delete":
             return Request("DELETE", path, ((label, context.provider_key),))
         body: dict[str, Any] = {label: context.provider_key, "text": unit.text or "", "format": unit.format}
+        if self.capabilities.origin == "native" and (tag := context.origin.tag()) is not None:
+            body["origin"] = tag
         if context.action == "edit":
             if unit.index > 0:
                 raise InvalidMessage(f"an edit is one unit, this one has index {unit.index}: shorten the new text")
@@ -282,6 +291,10 @@ def qa_channel(
 ) -> HttpChannel:
     """A channel to our platform; `more` as in `QaAdapter`."""
     return HttpChannel(QaAdapter(base_url, token=token, name=name, account=account, **more))
+
+
+def _said_origin(event: Event) -> Origin | None:
+    return decode(event.get("origin"))
 
 
 def _pieces(unit: RenderedUnit, limit: TextLimit) -> list[str]:

@@ -85,7 +85,8 @@ class Book:
             earlier = self._keys.get((action, known)) if isinstance(known, str) else None
             entry: Fields = {"order": len(self._lines) + 1, "time": now, "action": action, "id": self._id(fields)}
             entry |= {
-                name: fields.get(name) for name in ("place", "thread", "text", "format", "kind", "media", "reply_to")
+                name: fields.get(name)
+                for name in ("place", "thread", "text", "format", "kind", "media", "reply_to", "origin")
             }
             entry["media"] = self._media(entry["media"])
             entry |= {"key": known, "label_only": fields.get("key") is None, "duplicate_of": _first_id(earlier)}

@@ -88,7 +88,7 @@ class Inbox:
     def echo(self, entry: Fields) -> None:
         """What was sent through us, as its author sees it come in."""
         if self._settings["echo"] and entry["action"] == "send":
-            names = ("place", "thread", "text", "reply_to", "key")
+            names = ("place", "thread", "text", "reply_to", "key", "origin")
             told = {name: entry[name] for name in names if entry.get(name) is not None}
             self.say([{**told, "message": str(entry["id"]), "from": "bot", "bot": True, "own": True}])
 

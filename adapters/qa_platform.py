@@ -297,7 +297,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def _shown(entry: Fields) -> Fields:
     """An entry as the platform gives it out."""
-    names = ("id", "order", "action", "place", "thread", "text", "reply_to", "key")
+    names = ("id", "order", "action", "place", "thread", "text", "reply_to", "key", "origin")
     return {name: entry.get(name) for name in names} | {"at": int(entry["time"] * 1000)}
 
 

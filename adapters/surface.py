@@ -6,14 +6,15 @@ It decides nothing, retries nothing and sleeps never; whether, when and how ofte
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
-from ..ledger.limits import DEADLINE_MS, SETTLE_MS
+from ..ledger.limits import DEADLINE_MS, ECHO_HORIZON_S, SETTLE_MS
 from ..ledger.message import Message, ReceiptPart, RenderedBatch, RenderedUnit, Target, Value
+from ..ledger.origin import NO_ORIGIN, Origin
 from ..ledger.outcome import FailureClass, Outcome, Verdict
 
 SURFACE = 1
@@ -78,6 +79,9 @@ class Capabilities(Value, frozen=True, gc=False):
     """The largest file that the channel uploads; None: none that it knows of."""
     live: bool = False
     origin: Literal["native", "label", "registry"] = "registry"
+    """How what we sent is known when it comes in: its tag is read back, the label that we gave it, or only its id."""
+    echo_horizon_s: float = ECHO_HORIZON_S
+    """How long after its receipt a message of ours is known again by its id."""
     ack: Ack | None = None
     batch_max: int = 1
     receipt: Literal["required", "none"] = "required"
@@ -126,6 +130,8 @@ class SendContext(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     of_platform_id: str | None = None
     of_token: str | None = None
     reply_to: str | None = None
+    origin: Origin = NO_ORIGIN
+    """Who produced the message: the same for each of its units and their marked copies."""
     receipts: tuple[ReceiptPart, ...] = ()
     """What the platform holds of the units before this one."""
     first_attempt_at: int | None = None
@@ -198,6 +204,19 @@ class FallsBack(Protocol):
 
         `code` is the platform's own code of the refusal (`Rejected.code`), where it gave one.
         """
+        ...
+
+
+@runtime_checkable
+class Tags(Protocol):
+    """What a channel has whose platform carries an origin. Both functions translate; nothing is decided in them."""
+
+    def encode_origin(self, origin: Origin) -> object:
+        """The platform's metadata for that origin (see `Origin.tag`); None where there is nothing to write."""
+        ...
+
+    def decode_origin(self, event: Mapping[str, Any]) -> Origin | None:
+        """What the event's metadata says (see `ledger.origin.decode`); None without any."""
         ...
 
 

@@ -13,16 +13,15 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from .message import (
-    NO_ORIGIN,
     Atomicity,
     Attachment,
     Message,
-    Origin,
     ReceiptPart,
     RenderedBatch,
     RenderedUnit,
     UnitKind,
 )
+from .origin import NO_ORIGIN, Origin
 from .outcome import Cause, FailureClass, Proof, Scope
 
 Action = Literal["send", "edit", "delete"]

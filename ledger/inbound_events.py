@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from .events import ErrorContent, Event
-from .message import NO_ORIGIN, Message, Origin
+from .message import Message
+from .origin import NO_ORIGIN, Origin
 from .source import ChatKind, SessionSource
 
 AckPolicy = Literal["immediate", "after_record", "after_durable_send", "manual"]

@@ -123,6 +123,25 @@ SOCKET_CLOSE_S: Final = 2.0
 SOCKET_PING_S: Final = 20.0
 """How often a silent socket is asked whether it lives, and how long its answer may take."""
 
+# Bots, and what comes back of our own.
+BOT_PAIR_TURNS: Final = 20
+"""How many turns one bot may cause in one place, within the window, before a person speaks there."""
+BOT_PAIR_WINDOW_S: Final = 3_600.0
+FUSE_TURNS_PER_MINUTE: Final = 30
+"""How many messages of bots a minute one place may bring; more blow its fuse."""
+BOT_ROWS_MAX: Final = 1_000
+"""How many of the newest messages of bots in one place are counted."""
+ECHO_HORIZON_S: Final = 7 * 86_400.0
+"""How long after its receipt a message of ours is known again by its id, where a channel says nothing else."""
+ECHO_WAIT_S: Final = 5.0
+"""How long a message that reads like one of ours on its way there waits for that one's receipt."""
+ECHO_CANDIDATES_MAX: Final = 16
+"""With how many messages of ours of one place it is compared: those on their way, and those in doubt."""
+ECHO_DOUBTS_MAX: Final = 256
+"""How many of the newest unknown outcomes are looked through for them."""
+ORIGIN_TAG_MAX_BYTES: Final = 256
+"""The longest tag of another version that is passed on with a message."""
+
 # Sessions.
 FRESHNESS_S: Final = 3_600.0
 """How long after its last message a conversation is simply continued."""

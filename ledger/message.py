@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Final, Literal, Protocol, overload
 
 import msgspec
 
+from .origin import NO_ORIGIN, Origin
+
 TargetKind = Literal["direct", "group", "channel", "thread"]
 Direction = Literal["inbound", "outbound"]
 Format = Literal["plain", "markdown", "html"]
@@ -105,20 +107,8 @@ class System(Value, frozen=True, gc=False, tag="system", tag_field="kind"):
 Relation = Reply | Followup | Broadcast | System
 
 
-class Origin(Value, frozen=True, gc=False):
-    """Who produced the text, apart from what it relates to. A source or version not known here is kept as it is."""
-
-    source: str = "unknown"
-    """`gateway`, `user`, `external_bot`, `platform` or `unknown`."""
-    kind: str | None = None
-    code: str | None = None
-    echo_policy: str | None = None
-    version: int = 1
-
-
 NO_RELATION: Final = Followup()
-NO_ORIGIN: Final = Origin()
-"""The defaults, as one object each: what is that very object is left out of the JSON."""
+"""The default, as one object: what is that very object is left out of the JSON."""
 
 
 class Body(Value, frozen=True, gc=False):
@@ -255,6 +245,12 @@ def _text_message(
         origin=origin if origin is not None else NO_ORIGIN,
         account=account,
     )
+
+
+def said_by(message: Message) -> Origin:
+    """The origin that goes out with it. Where nothing is said of it, the system's own word is no input to bots."""
+    unsaid = message.origin == NO_ORIGIN and isinstance(message.relation, System)
+    return Origin.system() if unsaid else message.origin
 
 
 class RenderedUnit(Value, frozen=True, gc=False):

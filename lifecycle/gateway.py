@@ -15,6 +15,7 @@ from ..adapters import calls
 from ..adapters.receiving import Event, Intake, Taken
 from ..adapters.surface import Channel, opens
 from ..ledger import events as e
+from ..ledger.echo import BOTS, BotPolicy
 from ..ledger.errors import InvalidConfig, LedgerError, NotPossible
 from ..ledger.inbound_events import AckKind
 from ..ledger.limits import APPEND_WAIT_MS, ATTEMPTS_MAX, TURN_TIMEOUT_S, TURNS_MAX
@@ -62,6 +63,7 @@ class Gateway(Bridges):
         authorize: Authorize | None = None,
         ack: Choice | None = None,
         sessions: SessionPolicy = SESSIONS,
+        bots: BotPolicy = BOTS,
         turns_max: int = TURNS_MAX,
         turn_timeout_s: float = TURN_TIMEOUT_S,
         clock: Clock | None = None,
@@ -73,6 +75,7 @@ class Gateway(Bridges):
             authorize=authorize,
             ack=ack,
             sessions=sessions,
+            bots=bots,
             turns_max=turns_max,
             turn_timeout_s=turn_timeout_s,
         )
@@ -336,6 +339,7 @@ def open(
     authorize: Authorize | None = None,
     ack: Choice | None = None,
     sessions: SessionPolicy = SESSIONS,
+    bots: BotPolicy = BOTS,
     turns_max: int = TURNS_MAX,
     turn_timeout_s: float = TURN_TIMEOUT_S,
 ) -> Gateway:
@@ -348,8 +352,8 @@ def open(
     from; each message is recorded, handled in order per conversation, and handled again where that did not end well.
     `authorize(incoming)`: False, or why not, for what is not to be answered. `ack`: the acknowledgement policy, one or
     one a channel: `after_record`, `after_durable_send`, `manual`, `immediate:<reason>`; else the channel's own.
-    `sessions`: who shares a conversation, and when it begins anew. A run of a turn takes at most `turn_timeout_s`, and
-    `turns_max` run at once.
+    `sessions`: who shares a conversation, and when it begins anew. `bots`: how much of other bots is answered
+    (docs/origin.md). A run of a turn takes at most `turn_timeout_s`, and `turns_max` run at once.
 
     Raises a `CannotOpen` or `StoreUnavailable` when it is entered, `InvalidConfig` for a channel or setting that cannot
     be worked with.
@@ -363,6 +367,7 @@ def open(
         authorize=authorize,
         ack=ack,
         sessions=sessions,
+        bots=bots,
         turns_max=turns_max,
         turn_timeout_s=turn_timeout_s,
     )

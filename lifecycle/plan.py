@@ -25,12 +25,14 @@ from ..ledger.limits import (
     AGE_SYSTEM_MS,
     ATTEMPTS_MAX,
     KEY_MAX_BYTES,
+    ORIGIN_TAG_MAX_BYTES,
     PLACES_REMEMBERED,
     RUNS_REMEMBERED,
     TEXT_MAX_BYTES,
     UNITS_MAX,
 )
 from ..ledger.message import Followup, Message, RenderedBatch, RenderedUnit, Reply, Target
+from ..ledger.origin import NO_ORIGIN, Origin
 from ..ledger.pseudonym import Pseudonyms, join
 from ..ledger.store.clock import Clock, new_id
 
@@ -132,7 +134,7 @@ class Planner:
             lane=lane if options.ordered else pseudonyms.lane(channel.account, message.target, stream),
             place=place,
             relation=type(relation).__name__.lower(),
-            origin=message.origin,
+            origin=_stated(message.origin),
             session=None if session is None else pseudonyms.session(session),
             inbound=options.inbound or (relation.inbound if isinstance(relation, Reply) else None),
             durability="best_effort" if options.durability == "best_effort" else "required",
@@ -309,6 +311,11 @@ def _rendered(channel: Channel, message: Message, context: RenderContext, parts:
     return RenderedBatch(tuple(units), batches[0].atomicity, tuple(marked))
 
 
+def _stated(origin: Origin) -> Origin:
+    """Of its origin, what is a fact: a tag that another gateway worded is content."""
+    return origin if origin.opaque is None else NO_ORIGIN
+
+
 def _copyable(batch: RenderedBatch, channel: str) -> None:
     """A copy that may be one too many carries the visible marker, so each unit needs its marked form."""
     bare = {unit.index for unit in batch.units} - {copy.index for copy in batch.marked}
@@ -328,6 +335,10 @@ def _readable(message: Message, options: Options) -> bytes:
     if body is not None and len(body.text) > TEXT_MAX_BYTES:
         raise InvalidMessage(
             f"the text has {len(body.text)} characters, the most is {TEXT_MAX_BYTES} bytes: attach it as a file"
+        )
+    if message.origin.opaque is not None and len(as_json(message.origin.opaque)) > ORIGIN_TAG_MAX_BYTES:
+        raise InvalidMessage(
+            f"the message's origin is an unknown tag of more than {ORIGIN_TAG_MAX_BYTES} bytes: give another `origin`"
         )
     for file in message.attachments:
         if file.data is not None or (file.path is not None and file.may_copy):

@@ -17,6 +17,7 @@ import msgspec
 from ..adapters.receiving import Event, Receiver, Receives, Taken
 from ..adapters.surface import Channel
 from ..ledger import inbound_events as i
+from ..ledger.echo import BotPolicy
 from ..ledger.errors import Conflict, InvalidConfig, LedgerError, UnknownChannel
 from ..ledger.inbound import InboundState
 from ..ledger.session import SessionPolicy
@@ -31,6 +32,7 @@ from .inbound.blocks import Blocks, is_skip
 from .inbound.context import Handler, Inbound
 from .inbound.cursors import Cursors
 from .inbound.flow import Authorize, Claim, Damaged, Flow
+from .inbound.gate import Gate
 from .inbound.resume import Resume
 from .inbound.route import Router
 from .inbound.turns import Refuse, Turn, Turns, asked_to_end, load
@@ -47,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     authorize: Authorize | None = None
     ack: Choice | None = None
     sessions: SessionPolicy
+    bots: BotPolicy
     turns_max: int
     turn_timeout_s: float
 
@@ -83,7 +86,14 @@ class Receiving:
         self._resume = Resume(store, by=self._by, clock=clock, is_dead=is_dead)
         self._resuming: asyncio.Task[None] | None = None
         self._router = Router(store, settings.sessions, by=self._by, clock=clock, chance=chance)
-        self._flow = Flow(store, by=self._by, clock=clock, routes=self._router, authorize=settings.authorize)
+        self._flow = Flow(
+            store,
+            by=self._by,
+            clock=clock,
+            gate=Gate(store, settings.bots, clock=clock),
+            routes=self._router,
+            authorize=settings.authorize,
+        )
         self.turns = Turns(
             store,
             None if settings.handler is None else self._handle,

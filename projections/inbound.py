@@ -43,13 +43,15 @@ COLUMNS: Final = (
 )
 """`due_at`: when the next run may begin (UTC ms)."""
 OWED: Final = "status IN ('pending','running')"
+SPOKEN: Final = "(dropped IS NULL OR dropped = 'fuse')"
+"""Messages that count for how much bots say in a place."""
 
 
 class InboundView:
     """See `ledger.store.view.View`."""
 
     name = "inbound"
-    version = 1
+    version = 2
     columns = tuple(name for name, _ in COLUMNS)
     key = ("id",)
     fixed = (
@@ -64,6 +66,7 @@ class InboundView:
         "CREATE INDEX IF NOT EXISTS inbound_held ON inbound(position) WHERE hold IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS inbound_in_lane ON inbound(lane, position, addressed)",
         "CREATE INDEX IF NOT EXISTS inbound_session ON inbound(session, position) WHERE session IS NOT NULL",
+        f"CREATE INDEX IF NOT EXISTS inbound_spoken ON inbound(place, bot, position) WHERE {SPOKEN}",
         "CREATE INDEX IF NOT EXISTS inbound_message ON inbound(place, message_id) WHERE message_id IS NOT NULL",
     )
 

@@ -23,7 +23,7 @@ from ...ledger.dossier import Dossier, receipt_of
 from ...ledger.errors import Conflict, InvalidMessage, StoreClosed, StoreUnavailable, WriteUncertain
 from ...ledger.intent import IntentState, Status
 from ...ledger.limits import ERROR_TEXT_MAX_CHARS, LOOK_FRESH_MS
-from ...ledger.message import ReceiptPart, RenderedBatch, Reply
+from ...ledger.message import ReceiptPart, RenderedBatch, Reply, said_by
 from ...ledger.outcome import (
     Accepted,
     Cause,
@@ -386,6 +386,7 @@ class Attempts:
             of_platform_id=payload.get("platform_id", dossier.of_platform_id),
             of_token=payload.get("token") if "platform_id" in payload else dossier.of_token,
             reply_to=relation.reply_to if isinstance(relation, Reply) and unit == 0 else None,
+            origin=said_by(message),
             receipts=self._earlier(dossier, unit),
             first_attempt_at=state.doubt[0].at if state.doubt else None,
             marked=marked,

@@ -23,14 +23,14 @@ from ...ledger.errors import AlreadyReceived, Conflict, InvalidMessage, Unroutab
 from ...ledger.fold import HeldStream
 from ...ledger.inbound import InboundState, InboundStatus, acknowledgement, record
 from ...ledger.limits import KEY_MAX_BYTES
-from ...ledger.message import NO_ORIGIN, Origin
-from ...ledger.pseudonym import Pseudonyms
+from ...ledger.origin import NO_ORIGIN, Origin
 from ...ledger.source import SessionSource
 from ...ledger.store.append import NEW, Append
 from ...ledger.store.clock import Clock, new_id
 from ...ledger.store.crash import crash_point
 from ...ledger.store.store import Store
 from ...projections.inbound import EventFree, TurnFree, by_event
+from .gate import Drop, sender_of
 from .turns import Turn, load, shown
 
 log = logging.getLogger("msgledger")
@@ -46,13 +46,6 @@ class Damaged(HeldStream):
     def __init__(self, inbound: str, why: str) -> None:
         super().__init__(why)
         self.inbound = inbound
-
-
-class Drop(msgspec.Struct, frozen=True):
-    """Why no turn begins."""
-
-    reason: i.DropReason
-    note: str | None = None
 
 
 class Judge(Protocol):
@@ -229,7 +222,7 @@ class Flow:
             addressed=incoming.addressed,
             ack=policy,
             via=via,
-            origin=message.origin,
+            origin=message.origin.fact(),
             sent_at=message.timestamp,
             content=content,
         )
@@ -268,12 +261,6 @@ class Flow:
             return Received(await self._store.read(load, stream), repeated=True)
         except HeldStream as error:
             raise Damaged(stream, str(error)) from error
-
-
-def sender_of(names: Pseudonyms, source: SessionSource) -> str | None:
-    """The pseudonym of who wrote it."""
-    who = source.sender_alt or source.sender
-    return None if who is None else names.digest("sender", source.platform, source.scope, who)
 
 
 def _normalized(event: Event, channel: Channel) -> tuple[str, Incoming | Ignored]:

@@ -15,13 +15,22 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from msgledger import bridge_checks
-from msgledger.adapters.surface import SURFACE, Channel, Reconciles, RenderContext, Requests, SendContext
+from msgledger.adapters.receiving import Event, Receives
+from msgledger.adapters.surface import SURFACE, Channel, Reconciles, RenderContext, Requests, SendContext, Tags
 from msgledger.adapters.text import DUPLICATE_MARKER, measure
 from msgledger.ledger.errors import InvalidMessage
 from msgledger.ledger.message import Attachment, Message, RenderedUnit, Target
+from msgledger.ledger.origin import NO_ORIGIN, Origin
 from msgledger.ledger.outcome import Accepted, FailureClass, NotSent, Outcome, Rejected, Sent, Unknown, Unresolved
 
 T = TypeVar("T")
+ORIGINS = (
+    NO_ORIGIN,
+    Origin.gateway_failure("missing_api_key"),
+    Origin.system(),
+    Origin(opaque={"source": "somebody", "version": 3, "more": {"x": [1]}}),
+)
+OTHER = Origin.gateway_failure("model_login_expired")
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,10 @@ class Bench:
 
     def withhold_next_id(self) -> None:
         pytest.skip("this platform cannot be made to leave its id out")
+
+    def events(self, target: Target) -> list[Event]:
+        """What stands in the target, as somebody else who is there is told of it."""
+        pytest.skip("this platform tells nobody else")
 
     def refuse_next(self, failure: FailureClass, retry_after_s: float | None = None) -> None:
         pytest.skip("this platform cannot be made to refuse on demand")
@@ -229,6 +242,37 @@ class ChannelContract:
             for copy in batch.marked:
                 assert (copy.text or "").startswith(DUPLICATE_MARKER.strip())
                 assert measure(copy.text or "", limit) <= limit.max
+
+    def test_it_says_truly_how_its_own_is_known(self, bench: Bench) -> None:
+        """ADP-4, CAP-6: `native` has both functions that translate, a label is one that a receiver gives back."""
+        channel = bench.channel()
+        assert isinstance(channel, Tags) == (channel.capabilities.origin == "native")
+        if channel.capabilities.origin == "label":
+            assert isinstance(channel, Receives)
+
+    @pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.code or origin.source)
+    def test_its_origin_survives_the_platform(self, bench: Bench, origin: Origin) -> None:
+        """ADP-4, ORG-5: native, each unit carries it to whoever else is there; an unknown one as it is."""
+        channel, target = bench.channel(), bench.target()
+        if not isinstance(channel, Tags):
+            pytest.skip("the platform carries no origin")
+        words = "x" * (channel.capabilities.text.max * 2 if channel.capabilities.text.chunking else 10)
+        outcomes = sent(channel, Message.text(words, to=target), origin=origin)
+        said = [channel.decode_origin(event) for event in bench.events(target)]
+        assert said == [None if origin == NO_ORIGIN else origin] * len(outcomes)
+
+    @pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.code or origin.source)
+    def test_a_tag_is_part_of_the_request(self, bench: Bench, origin: Origin) -> None:
+        """ORG-5, R5: the same origin gives the same bytes, another one other bytes."""
+        channel, target = bench.channel(), bench.target()
+        if not isinstance(channel, Tags) or not isinstance(channel, Requests):
+            pytest.skip("the platform carries no origin, or does not say what it would send")
+        (unit,) = rendered(channel, Message.text("tagged", to=target))
+        made = [channel.request_bytes(unit, context(target, key="k", origin=one)) for one in (origin, OTHER)]
+        again = bench.channel()
+        assert isinstance(again, Requests)
+        assert made[0] == again.request_bytes(unit, context(target, key="k", origin=origin, attempt=2))
+        assert made[0] != made[1]
 
     def test_a_key_is_recognised(self, bench: Bench) -> None:
         """CAP-6, G4: a proved deduplication shows one message for two requests, and says that it was a duplicate."""

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import pytest
 from msgledger.adapters.http import HttpChannel
 from msgledger.adapters.matrix import MatrixAdapter, MatrixChannel
+from msgledger.adapters.matrix_origin import TAG
+from msgledger.adapters.receiving import Event
 from msgledger.adapters.surface import Channel, RenderContext
 from msgledger.ledger.message import Format, Message, RenderedUnit, Target
 from msgledger.ledger.outcome import Accepted, FailureClass, Outcome, Proof, Rejected, Verdict
@@ -57,6 +59,14 @@ def edit_of(text: str, format: Format = "plain") -> RenderedUnit:
 def offline(token: str = "t", homeserver: str = "https://example.org") -> MatrixChannel:
     """One that speaks to nobody."""
     return MatrixChannel(homeserver, user_id="@bot:example.org", token=token, device_id="BOT")
+
+
+def untagged(content: dict[str, Any]) -> dict[str, Any]:
+    """The content without the tag that every message of ours has, which must be there."""
+    rest = {name: value for name, value in content.items() if name != TAG}
+    assert len(rest) < len(content)
+    new = rest.get("m.new_content")
+    return rest if new is None else rest | {"m.new_content": untagged(new)}
 
 
 def looked_up(channel: MatrixChannel, room: Room, unit: RenderedUnit | None = None, **more: Any) -> Verdict:
@@ -140,6 +150,9 @@ class MatrixBench(Bench):
 
     def visible(self, target: Target) -> list[Seen]:
         return shown(self.room)
+
+    def events(self, target: Target) -> list[Event]:
+        return self.room.messages()
 
     def lose_next_answer(self) -> None:
         self.proxy.set(Rule(Fate.LOSE_ANSWER))

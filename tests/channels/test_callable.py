@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgledger.adapters import calls
 from msgledger.adapters.callable import CallableChannel
+from msgledger.adapters.receiving import Event
 from msgledger.adapters.surface import (
     Capabilities,
     Change,
@@ -22,6 +23,7 @@ from msgledger.adapters.surface import (
 )
 from msgledger.ledger.errors import InvalidConfig, InvalidMessage
 from msgledger.ledger.message import Message, RenderedBatch, RenderedUnit, Target
+from msgledger.ledger.origin import Origin, decode
 from msgledger.ledger.outcome import (
     Accepted,
     Cause,
@@ -44,6 +46,7 @@ class Wall:
         self.ids = itertools.count(1)
         self.messages: dict[str, Seen] = {}
         self.keys: dict[str, str] = {}
+        self.tags: dict[str, Event] = {}
         self.next: Exception | str | None = None
 
     async def deliver(self, unit: RenderedUnit, told: SendContext) -> Any:
@@ -56,6 +59,7 @@ class Wall:
         name = told.of_platform_id if told.action == "edit" else str(next(self.ids))
         assert name is not None
         self.messages[name] = Seen(name, unit.text or "", reply_to=told.reply_to)
+        self.tags[name] = {"tag": told.origin.tag()}
         self.keys[told.provider_key] = name
         if isinstance(todo, Exception):
             raise todo
@@ -77,6 +81,8 @@ class WallBench(Bench):
     def channel(self) -> Channel:
         look = {"reconcile": self.wall.find} if self.more.pop("looks", False) else {}
         self.more |= look
+        if self.more.pop("tagging", False):
+            self.more |= {"encode_origin": Origin.tag, "decode_origin": lambda event: decode(event["tag"])}
         return CallableChannel("wall", self.wall.deliver, credential=self.secret, config=self.secret, **self.more)
 
     def target(self, thread: str | None = None) -> Target:
@@ -84,6 +90,9 @@ class WallBench(Bench):
 
     def visible(self, target: Target) -> list[Seen]:
         return list(self.wall.messages.values())
+
+    def events(self, target: Target) -> list[Event]:
+        return list(self.wall.tags.values())
 
     def lose_next_answer(self) -> None:
         self.wall.next = ConnectionResetError("lost")
@@ -102,6 +111,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "chunking utf16": {"text_max": 300, "text_unit": "utf16", "chunking": True},
     "bytes": {"text_max": 500, "text_unit": "bytes"},
     "looks up": {"looks": True},
+    "tags": {"tagging": True, "chunking": True},
     "declared": {"capabilities": Capabilities(text=TextLimit(200), edit=Change(), delete=Change(60.0), receipt="none")},
 }
 
@@ -267,3 +277,22 @@ def test_an_unsendable_text_is_refused(text: str) -> None:
         rendered(CallableChannel("fn", Wall().deliver), Message.text(text, to=Target.direct("fn", "a")))
     assert len(str(refusal.value)) < 600
     assert "z" * 81 not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"encode_origin": Origin.tag}, "not both of encode_origin and decode_origin"),
+        ({"decode_origin": lambda event: None}, "together"),
+        ({"capabilities": Capabilities(origin="native")}, "not both of encode_origin and decode_origin"),
+        (
+            {"capabilities": Capabilities(), "encode_origin": Origin.tag, "decode_origin": lambda event: None},
+            "declares origin 'registry'",
+        ),
+        ({"capabilities": Capabilities(echo_horizon_s=0)}, "echo_horizon_s 0"),
+    ],
+)
+def test_an_origin_is_declared_as_it_is(more: dict[str, Any], said: str) -> None:
+    """ADP-4: a declaration without its functions, or the other way round, is refused with the way out."""
+    with pytest.raises(InvalidConfig, match=said):
+        CallableChannel("wall", Wall().deliver, **more)

@@ -14,10 +14,12 @@ from msgledger.adapters.matrix_events import TEXT_MAX_BYTES, plain_text
 from msgledger.adapters.surface import RenderContext, SendContext
 from msgledger.adapters.text import DUPLICATE_MARKER
 from msgledger.ledger.errors import InvalidMessage
+from msgledger.ledger.limits import ORIGIN_TAG_MAX_BYTES
 from msgledger.ledger.message import Attachment, Format, Message, RenderedBatch, RenderedUnit, Target
+from msgledger.ledger.origin import Origin
 
 from .contract import context
-from .matrix_kit import ROOM, edit_of, offline
+from .matrix_kit import ROOM, edit_of, offline, untagged
 
 PUT = "/_matrix/client/v3/rooms/%21ops%2Froom%3Aexample.org/send/m.room.message/"
 CONTENT_MAX_BYTES = 65_536 - 3_000
@@ -31,14 +33,18 @@ def render(text: str, format: Format = "plain", **more: Any) -> RenderedBatch:
 
 
 def content(unit: RenderedUnit, told: SendContext | None = None) -> dict[str, Any]:
-    return json.loads(offline().adapter.build(unit, told or context(ROOM)).body)
+    return untagged(json.loads(offline().adapter.build(unit, told or context(ROOM)).body))
 
 
 def event_bytes(unit: RenderedUnit, **more: Any) -> int:
-    """The content as canonical JSON counts it, with the longest relation; not by the adapter's own measure."""
+    """The content as canonical JSON counts it, with the longest relation and tag; not by the adapter's own measure."""
     longest = "$" + "e" * 254
-    told = context(Target.in_thread("matrix", ROOM.id, longest), reply_to=longest, of_platform_id=longest, **more)
-    return len(json.dumps(content(unit, told), ensure_ascii=False, separators=(",", ":")).encode())
+    origin = Origin(opaque={"source": "s" * (ORIGIN_TAG_MAX_BYTES - 13)})
+    told = context(
+        Target.in_thread("matrix", ROOM.id, longest), reply_to=longest, of_platform_id=longest, origin=origin, **more
+    )
+    made = json.loads(offline().adapter.build(unit, told).body)
+    return len(json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 class TestRequest:
@@ -47,7 +53,7 @@ class TestRequest:
         (unit,) = render("Hello, wörld").units
         request = offline().adapter.build(unit, context(ROOM, key="0192abcd0000c1"))
         assert (request.method, request.path, request.query) == ("PUT", f"{PUT}0192abcd0000c1", ())
-        assert json.loads(request.body) == {"msgtype": "m.text", "body": "Hello, wörld"}
+        assert untagged(json.loads(request.body)) == {"msgtype": "m.text", "body": "Hello, wörld"}
 
     @pytest.mark.parametrize("key", ["", "a/b", "a b", "a?b", "ü", "k" * 256])
     def test_what_is_no_transaction_id_is_not_sent(self, key: str) -> None:

@@ -26,6 +26,7 @@ from ..counterparts.proxy import Fate, Passed, Proxy, Rule
 from ..counterparts.synapse import Login, Room
 from ..crash.gateway_kit import KILLED, Crash, Ledger, Op, Process, Way
 from .contract import context, deliver, opened
+from .matrix_kit import untagged
 
 pytest_plugins = ("tests.counterparts.fixtures",)
 DIGEST = "ab" * 32
@@ -55,7 +56,7 @@ def answer(status: int, body: Any) -> Answer:
 
 
 def shown(unit: RenderedUnit, **more: Any) -> dict[str, Any]:
-    return json.loads(offline().adapter.build(unit, context(HERE, key="k", **more)).body)
+    return untagged(json.loads(offline().adapter.build(unit, context(HERE, key="k", **more)).body))
 
 
 def test_the_upload(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgledger.adapters.exchange import Answer, Request
 from msgledger.adapters.qa import QA, QaAdapter, qa_channel
 from msgledger.adapters.qa_platform import QaPlatform
+from msgledger.adapters.receiving import Event
 from msgledger.adapters.surface import Channel, FallsBack, Idempotency, Lookup, RenderContext
 from msgledger.ledger.message import Message, RenderedBatch, RenderedUnit, Target
 from msgledger.ledger.outcome import Accepted, FailureClass, Rejected, Unknown, Unresolved
@@ -52,6 +53,9 @@ class QaBench(Bench):
             )
         return list(standing.values())
 
+    def events(self, target: Target) -> list[Event]:
+        return [line for line in self.platform.accepted() if line["place"] == target.id]
+
     def lose_next_answer(self) -> None:
         self.platform.script("accept_drop", place=self.place)
 
@@ -74,6 +78,7 @@ WEAKER: dict[str, dict[str, Any]] = {
     "no threads, no media": {"threads": False, "attachments": "none"},
     "no ids": {"receipt": "none", "reconcile": None},
     "paced": {"per_second": 5.0},
+    "no metadata": {"origin": "registry"},
 }
 
 
