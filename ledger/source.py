@@ -7,6 +7,7 @@ follows is tagged, and every component is escaped, so that two different sources
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -131,7 +132,8 @@ def escape(component: str) -> str:
     for index, char in enumerate(component):
         steps_up = char == "." and component[index - 1 : index] == "."
         at_an_end = char == " " and index in (0, len(component) - 1)
-        if char in _ESCAPED or not char.isprintable() or steps_up or at_an_end:
+        reads_as_dot = not char.isascii() and "." in unicodedata.normalize("NFKC", char)
+        if char in _ESCAPED or not char.isprintable() or steps_up or at_an_end or reads_as_dot:
             escaped.append("".join(f"%{byte:02X}" for byte in char.encode()))
         else:
             escaped.append(char)

@@ -124,6 +124,7 @@ def test_several_spellings_of_one_number_are_one_conversation(chat: str) -> None
         (source("x", "group", "g:user=a"), source("x", "group", "g", sender="a")),
         (source("x", "group", "g%3A"), source("x", "group", "g:")),
         (source("x", "dm", "main:x"), source("x:dm", "dm", "main")),
+        (source("x", "dm", "Ann\u2026"), source("x", "dm", "Ann...")),
     ],
 )
 def test_different_sources_have_different_keys(one: SessionSource, other: SessionSource) -> None:
@@ -164,6 +165,12 @@ def test_equal_keys_mean_equal_parts(one: SessionSource, other: SessionSource) -
     (parts, key), (others, other_key) = found
     assert (parts == others) == (key == other_key)
     assert check_session_key(key) == key
+
+
+@given(st.text(st.sampled_from("a. ") | st.sampled_from("\u2024\u2025\u2026\uff0e\u2488"), min_size=1, max_size=8))
+def test_whatever_a_platform_calls_a_chat_can_be_a_key(chat: str) -> None:
+    """SK-16, PS-2: signs that only read like dots are no climbing path, and no reason to drop a message."""
+    assert check_session_key(session_key(source("x", "dm", chat)))
 
 
 @given(pieces, pieces)
