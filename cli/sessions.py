@@ -108,6 +108,8 @@ def status_of(row: SessionRow | SessionState) -> str:
 def the_session(store: Store, name: str) -> str:
     """The one session that is meant: by its key, its session id or its stream's id, the ids by any unique prefix."""
     wanted = name.strip()
+    if not wanted.isascii() and any("\ud800" <= char <= "\udfff" for char in wanted):
+        raise click.UsageError(f"no session is {ascii(wanted[:80])}: its bytes are no text")
     found = store.read_sync(named, wanted, store.pseudonyms.session(wanted), CANDIDATES_MAX + 1) if wanted else []
     if not found:
         raise click.UsageError(
@@ -204,9 +206,14 @@ def _entries(
     store: Store, name: str, stream: str, limit: int, before: int | None, cut: Cut | None, everything: bool
 ) -> tuple[list[Entry], int | None]:
     """The newest entries, and where the page before them ends."""
-    spans = _of(store.state_of(stream)).spans
-    meant = next((span.session_id for span in spans if span.session_id.startswith(name)), stream)
-    key, (low, end) = store.read_sync(span_named, meant, "", cut, everything)
+    ids = [span.session_id for span in _of(store.state_of(stream)).spans]
+    meant = [name] if name in ids else [id for id in ids if id.startswith(name)]
+    if len(meant) > 1 and not everything:
+        raise click.UsageError(
+            f"{name[:80]!r} begins several session ids, give more of it or --all: {', '.join(meant[:CANDIDATES_MAX])}"
+            + (", and more" if len(meant) > CANDIDATES_MAX else "")
+        )
+    key, (low, end) = store.read_sync(span_named, meant[0] if meant else stream, "", cut, everything)
     high = min(before if before is not None else LARGEST, end if end is not None else LARGEST)
     if cut is not None and cut.by == "position":
         high = min(high, cut.value + 1)

@@ -111,8 +111,8 @@ def test_show_tells_why_each_began(spoken: Spoken) -> None:
     assert KEYS[1] in run("--ledger", spoken.path, "sessions", "show", STREAMS[1], "--content").out
 
 
-def said(spoken: Spoken, *arguments: object) -> list[tuple[str, str]]:
-    done = run("--ledger", spoken.path, "sessions", "history", "20260302", "--content", "--json", *map(str, arguments))
+def said(spoken: Spoken, *arguments: object, name: str = "20260302") -> list[tuple[str, str]]:
+    done = run("--ledger", spoken.path, "sessions", "history", name, "--content", "--json", *map(str, arguments))
     assert done.code == 0, done.err
     return [(one["role"], one["text"]) for one in map(json.loads, done.lines)]
 
@@ -126,6 +126,21 @@ def test_the_history_is_what_was_said(spoken: Spoken) -> None:
     assert said(spoken, "--limit", "1") == now[1:]
     first = run("--ledger", spoken.path, "sessions", "history", "20260301_000001", "--content")
     assert "before the reset" in first.out and "hello there" not in first.out
+
+
+def test_a_beginning_of_several_session_ids_is_not_one(spoken: Spoken) -> None:
+    """CT-9, CT-1: which of them is meant has to be said, and the whole of one is enough."""
+    done = run("--ledger", spoken.path, "sessions", "history", "202603", "--before", "1")
+    assert done.code == 2 and "begins several sessions" in done.err
+    with Writer(spoken.path) as w:
+        w.now += 3_600_000
+        again = i.SessionRotated(at=w.tick(), by="worker:x", session_id="20260302_000000_cafebabe", reason="idle")
+        w.append(STREAMS[1], again)
+    done = run("--ledger", spoken.path, "sessions", "history", "20260302")
+    assert (done.code, done.out) == (2, "")
+    assert "begins several session ids" in done.err and "20260302_000000_cafe, 20260302_000000_cafebabe" in done.err
+    assert said(spoken, name="20260302_000000_cafe") == [("user", "hello there"), ("assistant", SECRET_TEXT)]
+    assert len(said(spoken, "--all")) == 3
 
 
 def test_the_history_hides_the_words(spoken: Spoken) -> None:
@@ -168,6 +183,7 @@ def test_a_person_has_it_begin_anew(spoken: Spoken) -> None:
         (("show", "2026"), "begins several sessions"),
         (("show", "nobody"), "no session is 'nobody'"),
         (("show", " "), "no session is ''"),
+        (("show", "a\udcff"), "its bytes are no text"),
         (("reset", "20260302"), "--reason"),
         (("suspend", "20260302", "--reason", "x"), "add --yes"),
         (("history", "20260302", "--as-of", "999999"), "beyond the ledger's head"),
