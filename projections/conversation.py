@@ -60,6 +60,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """As it stands: after edits, and empty where it was deleted or its content is not there any more."""
     message: Message | None
+    """Likewise: of an edited reply what it was changed to."""
     inbound: str | None = None
     """The stream of what came in; of a reply, what it answers."""
     intent: str | None = None
@@ -94,7 +95,8 @@ def span_named(
         raise NoSuchStream(f"no session {name[:80]!r}: give its key, its id, or the id of its stream")
     then = {one.position for one in _until(cursor, state.id, cut)}
     spans = [span for span in state.spans if span.since in then]
-    if not spans:
+    later = {span.session_id for span in state.spans if span.since not in then}
+    if not spans or (name in later and name not in {span.session_id for span in spans}):
         raise NoSuchStream(f"session {name[:80]!r} did not exist yet {cut}")
     if everything:
         return state.key, (0, None)
@@ -138,21 +140,21 @@ def _went_out(cursor: Cursor, stream: str, position: int, cut: Cut | None) -> En
     dossier = _dossier(cursor, stream, cut)
     if dossier is None or dossier.state.status is not Status.SENT:
         return None
-    text, edited, deleted = _words(dossier), False, False
+    message, text, edited, deleted = dossier.message, _words(dossier), False, False
     for (change,) in cursor.execute(_CHANGES, (stream,)).fetchall():
         changed = _dossier(cursor, change, cut)
         if changed is None or changed.state.status is not Status.SENT:
             continue
         if changed.state.action == "delete":
-            text, deleted = "", True
-        else:
-            text, edited = _words(changed), True
+            message, text, deleted = None, "", True
+        elif not deleted:
+            message, text, edited = changed.message, _words(changed), True
     return Entry(
         position=position,
         at=dossier.state.accepted_at or dossier.state.at,
         role="assistant",
         text=text,
-        message=None if deleted else dossier.message,
+        message=message,
         inbound=dossier.state.inbound,
         intent=stream,
         edited=edited,

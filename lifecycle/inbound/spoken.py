@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...ledger.errors import InvalidQuery
+from ...ledger.errors import InvalidQuery, NoSuchStream
 from ...ledger.limits import HISTORY_MAX
 from ...ledger.store.store import Store
 from ...projections.as_of import Cut
@@ -27,7 +27,11 @@ async def spoken(
     """The newest entries of the session of that name, oldest first. See `Reads.history`."""
     if not 1 <= number_of("limit", limit, "number of entries") <= HISTORY_MAX:
         raise InvalidQuery(f"limit: {limit} is not between 1 and {HISTORY_MAX}: ask in pages with `before`")
-    key, (low, end) = await store.read(span_named, name, store.pseudonyms.session(name), cut, everything)
+    try:
+        digest = store.pseudonyms.session(name)
+    except UnicodeEncodeError:
+        raise NoSuchStream(f"no session {ascii(name[:80])}: a lone surrogate stands in no name") from None
+    key, (low, end) = await store.read(span_named, name, digest, cut, everything)
     high = LARGEST if before is None else position_of("before", before)
     if end is not None:
         high = min(high, end)
