@@ -164,7 +164,14 @@ def evolve(state: InboundState, event: Event, recorded_at: int) -> InboundState:
                 interrupted=event.error == OWNER_LOST,
             )
         case i.InboundHeld() if event.hold is not None:
-            return replace(state, status=InboundStatus.PENDING, owner=None, due_at=None, hold=event.hold)
+            return replace(
+                state,
+                status=InboundStatus.PENDING,
+                owner=None,
+                due_at=None,
+                hold=event.hold,
+                interrupted=state.interrupted or event.hold == "restarts",
+            )
         case i.InboundHeld():
             return replace(state, hold=None, failures=0, due_at=event.at)
         case _:

@@ -122,7 +122,8 @@ class Gateway(Bridges):
         self.worker = new_id(self._clock.wall_ms())
         self._owner.hold(self.worker)
         running = await store.read(running_turns)
-        interrupted = [stream for stream, owner in running if self._owner.is_dead(owner)]
+        handles = self._settings.handler is not None  # else it takes over none, and its start is no restart of theirs
+        interrupted = [stream for stream, owner in running if handles and self._owner.is_dead(owner)]
         await self._append_started(store, len(interrupted))
         self._owner.sweep({self.worker, *await store.read(owners_in_flight), *(owner for _, owner in running)})
         self._dispatcher = Dispatcher(
@@ -146,6 +147,7 @@ class Gateway(Bridges):
             clock=self._clock,
             chance=self._chance,
             is_dead=self._owner.is_dead,
+            is_alive=self._owner.is_alive,
             durability=self._durability,
         )
         self._stops: list[Callable[[], None]] = [

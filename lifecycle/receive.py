@@ -68,6 +68,7 @@ class Receiving:
         clock: Clock,
         chance: random.Random,
         is_dead: Callable[[str], bool],
+        is_alive: Callable[[str], bool],
         durability: Durable,
     ) -> None:
         self._store = store
@@ -83,8 +84,10 @@ class Receiving:
         self._taking: set[asyncio.Task[Taken]] = set()
         self._asking: asyncio.Task[None] | None = None
         self._ask = False
-        self._resume = Resume(store, by=self._by, clock=clock, is_dead=is_dead)
+        self._resume = Resume(store, by=self._by, clock=clock, is_dead=is_dead, is_alive=is_alive)
         self._resuming: asyncio.Task[None] | None = None
+        self._look_again = False
+        """Whether something was committed since the look that goes on began."""
         self._router = Router(store, settings.sessions, by=self._by, clock=clock, chance=chance)
         self._flow = Flow(
             store,
@@ -166,9 +169,20 @@ class Receiving:
 
     def committed(self) -> None:
         """Something was committed: a reply may be sent that a session waits for."""
-        if self._resume.waits and (self._resuming is None or self._resuming.done()):
-            self._resuming = asyncio.get_running_loop().create_task(self._resume.look())
-            self._resuming.add_done_callback(_looked)
+        if not self._resume.waits:
+            return
+        self._look_again = True
+        if self._resuming is None or self._resuming.done():
+            self._resuming = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        """As long as there is news: a turn may end while it is looked whether it has."""
+        while self._look_again:
+            self._look_again = False
+            try:
+                await self._resume.look()
+            except LedgerError as error:
+                log.warning("a resume that came to its end is cleared later: %s", error)
 
     async def _ask_for_acks(self) -> None:
         """Whether others have acknowledged what is waited for here; one look at a time, however often they write."""
@@ -181,6 +195,8 @@ class Receiving:
     def _changed(self, state: InboundState) -> None:
         self.acks.tell(state)
         self.blocks.news()
+        self._resume.changed(state)
+        self.committed()
 
     # ---- ways in
 
@@ -332,11 +348,6 @@ class Receiving:
         assert isinstance(result.state, InboundState)
         self._changed(result.state)
         return result.state
-
-
-def _looked(done: asyncio.Task[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        log.warning("a resume that came to its end is cleared later: %s", error)
 
 
 class DriverIntake:

@@ -67,6 +67,7 @@ class InboundView:
         "CREATE INDEX IF NOT EXISTS inbound_in_lane ON inbound(lane, position, addressed)",
         "CREATE INDEX IF NOT EXISTS inbound_session ON inbound(session, position) WHERE session IS NOT NULL",
         f"CREATE INDEX IF NOT EXISTS inbound_spoken ON inbound(place, bot, position) WHERE {SPOKEN}",
+        "CREATE INDEX IF NOT EXISTS inbound_heard ON inbound(session, position) WHERE addressed = 1",
         "CREATE INDEX IF NOT EXISTS inbound_message ON inbound(place, message_id) WHERE message_id IS NOT NULL",
     )
 

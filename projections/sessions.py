@@ -135,9 +135,13 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 ALL_COLUMNS: Final = ", ".join(name for name, _ in COLUMNS)
-LAST_HEARD: Final = "SELECT recorded_at FROM inbound WHERE session = ? ORDER BY position DESC LIMIT 1"
+LAST_HEARD: Final = (
+    "SELECT recorded_at FROM inbound INDEXED BY inbound_heard WHERE session = ? AND addressed = 1"
+    " ORDER BY position DESC LIMIT 1"
+)
 BEFORE: Final = (
-    "SELECT recorded_at, position FROM inbound WHERE session = ? AND position < ? ORDER BY position DESC LIMIT 1"
+    "SELECT recorded_at, position FROM inbound INDEXED BY inbound_heard WHERE session = ? AND addressed = 1"
+    " AND position < ? ORDER BY position DESC LIMIT 1"
 )
 BUSY: Final = f"""
 SELECT EXISTS (SELECT 1 FROM inbound INDEXED BY inbound_lane WHERE {OWED} AND hold IS NULL AND session = ?)
@@ -154,13 +158,13 @@ def by_session_key(cursor: Cursor, key: str) -> SessionRow | None:
 
 
 def last_heard(cursor: Cursor, key: str) -> int | None:
-    """When the last message of a session came in (UTC ms)."""
+    """When the last message of a session that speaks to us came in (UTC ms)."""
     row = cursor.execute(LAST_HEARD, (key,)).fetchone()
     return None if row is None else row[0]
 
 
 def before_in_session(cursor: Cursor, key: str, position: int) -> tuple[int, int] | None:
-    """When the message of a session before that position came in, and its position."""
+    """When the message before that position that speaks to us came in, and its position."""
     return cursor.execute(BEFORE, (key, position)).fetchone()
 
 
@@ -172,6 +176,12 @@ def is_busy(cursor: Cursor, key: str) -> bool:
 def pending_resumes(cursor: Cursor) -> list[tuple[str, str]]:
     """(inbound message, session) of each session that waits to be resumed."""
     return cursor.execute("SELECT resume, id FROM sessions WHERE resume IS NOT NULL").fetchall()
+
+
+def waits_for_a_person(cursor: Cursor, inbound: str) -> bool:
+    """Whether a turn is owed and will not run by itself."""
+    held = "SELECT EXISTS (SELECT 1 FROM inbound WHERE id = ? AND hold IS NOT NULL)"
+    return bool(cursor.execute(held, (inbound,)).fetchone()[0])
 
 
 def settled_by(cursor: Cursor, inbound: str) -> Literal["completed", "dropped", "sent"] | None:

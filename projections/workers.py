@@ -82,10 +82,13 @@ def not_stopped(cursor: Cursor, limit: int) -> list[Worker]:
     return [_worker(row) for row in rows]
 
 
-def interrupted_starts(cursor: Cursor, since: int) -> int:
-    """How many workers have started since then (UTC ms) and found turns cut off."""
-    [(number,)] = cursor.execute("SELECT count(*) FROM workers WHERE started_at > ? AND interrupted > 0", (since,))
-    return number
+def interrupted_starts(cursor: Cursor, since: int, now: int) -> list[str]:
+    """The workers that have started since then (UTC ms) and found turns cut off. What seems to have started later than
+    now did so before somebody set the clock back."""
+    found = cursor.execute(
+        "SELECT id FROM workers WHERE started_at > ? AND started_at <= ? AND interrupted > 0", (since, now)
+    )
+    return [row[0] for row in found]
 
 
 def boot_of(cursor: Cursor, worker: str) -> str | None:

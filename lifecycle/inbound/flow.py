@@ -66,7 +66,7 @@ class Route(Protocol):
 
 
 class Routes(Protocol):
-    async def route(self, source: SessionSource) -> Route: ...
+    async def route(self, source: SessionSource, *, addressed: bool) -> Route: ...
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class Flow:
         route = None
         if dropped is None and isinstance(incoming, Incoming) and self._routes is not None:
             try:
-                route = await self._routes.route(incoming.source)
+                route = await self._routes.route(incoming.source, addressed=incoming.addressed)
             except UnroutableSource as error:
                 dropped = Drop("unsupported", shown(str(error)))
         stream = new_id(self._clock.wall_ms())

@@ -31,21 +31,25 @@ log = logging.getLogger("msgledger")
 class Resume:
     """One per gateway."""
 
-    def __init__(self, store: Store, *, by: str, clock: Clock, is_dead: Callable[[str], bool]) -> None:
+    def __init__(
+        self, store: Store, *, by: str, clock: Clock, is_dead: Callable[[str], bool], is_alive: Callable[[str], bool]
+    ) -> None:
         self._store = store
         self._by = by
         self._clock = clock
         self._is_dead = is_dead
+        self._is_alive = is_alive
         self._pending: dict[str, str] = {}
         """Inbound message to the session whose resume waits for it."""
+        self._unsure = False
+        """Whether a turn has ended that another process may have marked."""
 
     # ---- at the start
 
     async def begin(self, interrupted: list[str]) -> None:
         """Once, before any turn is taken over: hold what a loop of restarts would run for ever, and clear the marks
         whose turn has come to its end meanwhile. `interrupted`: the running turns of dead workers."""
-        since = self._clock.wall_ms() - RESTARTS_WITHIN_MS
-        if interrupted and await self._store.read(interrupted_starts, since) >= RESTARTS_MAX:
+        if interrupted and await self._restarts() >= RESTARTS_MAX:
             log.warning(
                 "%d restarts within %d s with turns in flight: %d turns are held; see `msgledger inbound retry`",
                 RESTARTS_MAX,
@@ -55,6 +59,13 @@ class Resume:
             for stream in interrupted:
                 await self._hold(stream, f"{RESTARTS_MAX} restarts within {RESTARTS_WITHIN_MS // 1000} s")
         await self.look()
+
+    async def _restarts(self) -> int:
+        """This start, and those before it that came to nothing: one whose worker lives is no restart, however many
+        processes saw the same death."""
+        now = self._clock.wall_ms()
+        started = await self._store.read(interrupted_starts, now - RESTARTS_WITHIN_MS, now)
+        return 1 + sum(not self._is_alive(worker) for worker in started)
 
     async def _hold(self, stream: str, reason: str) -> None:
         turn = await self._store.read(load, stream)
@@ -77,12 +88,12 @@ class Resume:
         marked = await self._mark(state)
         if marked is None or marked.suspended is None:
             return True
-        log.warning("session %s is suspended: it was interrupted too often in a row", marked.shown)
-        await self._hold(state.id, "its session was interrupted too often in a row")
+        log.warning("session %s is suspended (%s): inbound %s is held", marked.shown, marked.suspended, state.id)
+        await self._hold(state.id, f"its session is suspended ({marked.suspended})")
         return False
 
     async def _mark(self, state: InboundState) -> SessionState | None:
-        """The session once it has the mark; None where there is none to mark."""
+        """The session once it has the mark, or is suspended and has none; None where there is none to mark."""
         assert state.owner is not None
         for _ in range(DECIDE_TRIES_MAX):
             found = None if state.session is None else await self._store.read(_session, state.session)
@@ -93,7 +104,7 @@ class Resume:
                 events = session.marked(found, state.id, state.owner, at=at, by=self._by)
             except NotPossible as error:
                 log.info("inbound %s: %s", state.id, error)
-                return None
+                return found
             if events:
                 [result] = await self._store.append(Append(found.id, events, expected=found.head))
                 if isinstance(result, Conflict):
@@ -109,7 +120,10 @@ class Resume:
 
     async def look(self) -> None:
         """Clear what was completed, dropped, or whose owed reply is sent. Cheap where nothing is pending."""
-        self._pending = dict(await self._store.read(pending_resumes))
+        before, self._unsure = set(self._pending), False
+        found = dict(await self._store.read(pending_resumes))
+        marked_meanwhile = {one: session for one, session in self._pending.items() if one not in before}
+        self._pending = found | marked_meanwhile
         for inbound, stream in list(self._pending.items()):
             reason = await self._store.read(settled_by, inbound)
             if reason is not None:
@@ -117,8 +131,12 @@ class Resume:
 
     @property
     def waits(self) -> bool:
-        """Whether any session waits to be resumed."""
-        return bool(self._pending)
+        """Whether any session waits to be resumed, as far as is known here."""
+        return self._unsure or bool(self._pending)
+
+    def changed(self, state: InboundState) -> None:
+        """A turn has ended that ran before: it may have a mark that another process made, which is gone."""
+        self._unsure = self._unsure or (state.runs > 1 and not state.open)
 
     async def _clear(self, inbound: str, stream: str, reason: str) -> None:
         found = await self._store.read(state_of, stream)

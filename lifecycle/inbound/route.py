@@ -35,7 +35,16 @@ from ...ledger.store.clock import Clock, new_id
 from ...ledger.store.history import state_of
 from ...ledger.store.sql import Cursor
 from ...ledger.store.store import Store
-from ...projections.sessions import SessionFree, SessionRow, before_in_session, by_session_key, is_busy, last_heard
+from ...projections.sessions import (
+    SessionFree,
+    SessionRow,
+    before_in_session,
+    by_session_key,
+    is_busy,
+    last_heard,
+    settled_by,
+    waits_for_a_person,
+)
 
 VARIABLE: Final = "MSGLEDGER_AUTO_CONTINUE_FRESHNESS"
 How = Literal["new", "continued", "resumed", "reset"]
@@ -55,7 +64,7 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     reason: i.ResetReason | None = None
     """Why it was reset."""
     last_at: int | None = None
-    """When the message before it came; None for the first."""
+    """When the message before it that spoke to us came; None for the first."""
     age_s: float | None = None
     fresh: bool = True
     """Whether that was within the window of freshness."""
@@ -98,8 +107,8 @@ class Router:
         self._zone = zone(policy.timezone)
         self.window_s = freshness_s(policy.freshness_s, environment.get(VARIABLE))
 
-    async def route(self, source: SessionSource) -> Route:
-        """Raises `UnroutableSource`."""
+    async def route(self, source: SessionSource, *, addressed: bool = True) -> Route:
+        """What is not addressed to us belongs to a session and has none begin anew. Raises `UnroutableSource`."""
         policy = self._policy
         source = policy.sourced(source)
         key = session_key(
@@ -111,15 +120,20 @@ class Router:
         row, last_at = await self._store.read(_standing, digest)
         if row is None:
             return Route(key, digest, (self._opening(key, digest, source),))
-        reason = await self._reason(row, last_at)
+        reason = await self._reason(row, last_at) if addressed else None
         return Route(key, digest, () if reason is None else (self._rotation(row, reason),))
 
     async def _reason(self, row: SessionRow, last_at: int | None) -> i.ResetReason | None:
-        """Whether it begins anew. A mode resets nothing while a run or an obligation of the session is open."""
+        """Whether it begins anew. A mode resets nothing while a run or an obligation of the session is open, and a
+        resume that is pending expires where nobody came back for the turn: not while it runs, nor once it is done."""
         now = self._clock.wall_ms()
         reason = must_begin_anew(row, now, self.window_s)
-        if reason is not None or self._policy.reset == "none" or row.resume is not None:
+        if reason == "suspended":
             return reason
+        if row.resume is not None and await self._store.read(settled_by, row.resume) is None:
+            return reason if await self._store.read(waits_for_a_person, row.resume) else None
+        if self._policy.reset == "none":
+            return None
         due = reset_due(self._policy, last_at, now, day_began_at(now, self._policy.at_hour, self._zone))
         if due is None or await self._store.read(is_busy, row.key):
             return None
@@ -148,11 +162,15 @@ class Router:
 
     def _rotation(self, row: SessionRow, reason: i.ResetReason) -> Append:
         at = self._clock.wall_ms()
-        event = i.SessionRotated(at=at, by=self._by, session_id=self._fresh_id(at), reason=reason)
+        event = i.SessionRotated(at=at, by=self._by, session_id=self._fresh_id(at, row.session_id), reason=reason)
         return Append(row.id, (event,), expected=row.head)
 
-    def _fresh_id(self, at: int) -> str:
-        return session_id(at, f"{self._chance.getrandbits(32):08x}")
+    def _fresh_id(self, at: int, before: str | None = None) -> str:
+        found = before
+        while found == before:
+            found = session_id(at, f"{self._chance.getrandbits(32):08x}")
+        assert found is not None
+        return found
 
     async def context(self, state: InboundState, content: i.InboundContent) -> SessionContext | None:
         """What the agent is told when the turn begins; None where the message has no session."""

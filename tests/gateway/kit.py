@@ -193,7 +193,7 @@ def check(path: Path) -> None:
     with Store.open(path, VIEWS, wall_ms=lambda: now, create=False, read_only=True) as store:
         held = [one.stream for one in store.held_streams()]
         differences = [one for one in store.verify_views() if not any(stream in one for stream in held)]
-        assert differences == []
+        assert differences == [], differences
         rows = store.read_sync(lambda cursor: cursor.execute("SELECT type, data FROM events").fetchall())
         shown = [
             value

@@ -281,30 +281,6 @@ def test_a_session_that_is_interrupted_three_times_is_suspended(bench: Bench) ->
     assert len(agent.runs) == 4
 
 
-def test_a_resume_that_nobody_came_back_for_expires(bench: Bench) -> None:
-    """CT-2, CT-3, CT-7: by the same window; the next message begins anew."""
-    agent = Told()
-
-    async def main() -> None:
-        gateway = bench.gateway(channel(bench), on_message=agent)
-        await gateway.start()
-        agent.gate = asyncio.Event()
-        await gateway.receive(update(1), channel="plat")
-        await agent.begun.wait()
-        agent.begun.clear()
-        await gateway.kill()
-        for _ in range(2):
-            await cut_off(bench, agent, agent)
-        agent.gate = None
-        async with bench.gateway(channel(bench), on_message=agent) as gateway:  # the turn is held: a loop of restarts
-            await bench.clock.advance(3_700)
-            await said(bench, gateway, update(2))
-
-    bench.run(main())
-    assert agent.hows[-1][0] == "reset"
-    assert agent.hows[-1][1] in ("resume_pending_expired", "suspended")
-
-
 # ---- history
 
 
