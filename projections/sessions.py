@@ -9,7 +9,7 @@ import msgspec
 
 from ..ledger.errors import KeyTaken
 from ..ledger.fold import Member, State, named
-from ..ledger.session import SessionState
+from ..ledger.session import SessionState, Span
 from .inbound import OWED
 from .intents import OPEN, Cursor
 
@@ -81,13 +81,14 @@ class SessionSpansView:
     """Every session id that a key ever had, and where its conversation begins. See `ledger.store.view.View`."""
 
     name = "session_spans"
-    version = 1
+    version = 2
     columns = ("session_id", "session", "since", "reason")
     key = ("session_id", "session")
     fixed = ("since", "reason")
     ddl = (
         "CREATE TABLE IF NOT EXISTS session_spans (session_id TEXT NOT NULL, session TEXT NOT NULL,"
         " since INTEGER NOT NULL, reason TEXT, PRIMARY KEY (session_id, session)) STRICT, WITHOUT ROWID",
+        "CREATE INDEX IF NOT EXISTS session_spans_since ON session_spans(session, since)",
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
@@ -143,6 +144,10 @@ BEFORE: Final = (
     "SELECT recorded_at, position FROM inbound INDEXED BY inbound_heard WHERE session = ? AND addressed = 1"
     " AND position < ? ORDER BY position DESC LIMIT 1"
 )
+SPAN_AT: Final = (
+    "SELECT session_id, since, reason FROM session_spans INDEXED BY session_spans_since"
+    " WHERE session = ? AND since < ? ORDER BY since DESC LIMIT 1"
+)
 BUSY: Final = f"""
 SELECT EXISTS (SELECT 1 FROM inbound INDEXED BY inbound_lane WHERE {OWED} AND hold IS NULL AND session = ?)
   OR EXISTS (SELECT 1 FROM intents INDEXED BY intents_lane WHERE holds_lane IS NOT NULL AND {OPEN} AND session = ?)
@@ -166,6 +171,12 @@ def last_heard(cursor: Cursor, key: str) -> int | None:
 def before_in_session(cursor: Cursor, key: str, position: int) -> tuple[int, int] | None:
     """When the message before that position that speaks to us came in, and its position."""
     return cursor.execute(BEFORE, (key, position)).fetchone()
+
+
+def span_at(cursor: Cursor, stream: str, position: int) -> Span | None:
+    """The session id that a key had at that position; None before its first."""
+    row = cursor.execute(SPAN_AT, (stream, position)).fetchone()
+    return None if row is None else Span(*row)
 
 
 def is_busy(cursor: Cursor, key: str) -> bool:

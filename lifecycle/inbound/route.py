@@ -21,7 +21,6 @@ from ...ledger.safe import check_session_key
 from ...ledger.session import (
     RESETS,
     SessionPolicy,
-    SessionState,
     Span,
     freshness_s,
     is_fresh,
@@ -32,7 +31,6 @@ from ...ledger.source import MAIN, SessionSource, key_parts, session_key, shown_
 from ...ledger.store.append import NEW, Append
 from ...ledger.store.calendar import day_began_at, session_id, zone
 from ...ledger.store.clock import Clock, new_id
-from ...ledger.store.history import state_of
 from ...ledger.store.sql import Cursor
 from ...ledger.store.store import Store
 from ...projections.sessions import (
@@ -43,6 +41,7 @@ from ...projections.sessions import (
     is_busy,
     last_heard,
     settled_by,
+    span_at,
     waits_for_a_person,
 )
 
@@ -176,10 +175,9 @@ class Router:
         """What the agent is told when the turn begins; None where the message has no session."""
         if state.session is None or content.session is None:
             return None
-        session, last_at, first = await self._store.read(_around, state.session, state.position)
-        if session is None:
+        span, last_at, first = await self._store.read(_around, state.session, state.position)
+        if span is None:
             return None
-        span = _span(session, state.position)
         policy = self._policy
         source = policy.sourced(content.source)
         user = key_parts(
@@ -216,18 +214,12 @@ def _standing(cursor: Cursor, key: str) -> tuple[SessionRow | None, int | None]:
     return (None, None) if row is None else (row, last_heard(cursor, key))
 
 
-def _around(cursor: Cursor, key: str, position: int) -> tuple[SessionState | None, int | None, int | None]:
-    """The session, when the message before that position came, and the position of that message."""
+def _around(cursor: Cursor, key: str, position: int) -> tuple[Span | None, int | None, int | None]:
+    """The session id at that position, when the message before it came, and the position of that message."""
     row = by_session_key(cursor, key)
-    found = None if row is None else state_of(cursor, row.id)
-    before = before_in_session(cursor, key, position)
-    at, where = (None, None) if before is None else before
-    return (found if isinstance(found, SessionState) else None), at, where
-
-
-def _span(session: SessionState, position: int) -> Span:
-    """The session id that was the key's at that position."""
-    return next((span for span in reversed(session.spans) if span.since < position), session.spans[0])
+    span = None if row is None else span_at(cursor, row.id, position)
+    at, where = before_in_session(cursor, key, position) or (None, None)
+    return span, at, where
 
 
 def _check(policy: SessionPolicy) -> None:

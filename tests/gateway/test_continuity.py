@@ -1,4 +1,4 @@
-"""Continuity where it is hard: suspended sessions, several gateways, clocks, what does not speak to us, late readers."""
+"""Continuity where it is hard: suspended sessions, several gateways, clocks, what does not speak to us."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from msgledger import Message, SessionPolicy
 from msgledger.ledger.errors import NoSuchStream
 from msgledger.ledger.inbound import released
-from msgledger.ledger.session import suspended
+from msgledger.ledger.session import reset, suspended
 from msgledger.ledger.store.apply import change_sync
 from msgledger.lifecycle.inbound.resume import Resume
 
@@ -294,6 +294,26 @@ def test_what_does_not_speak_to_us_begins_and_keeps_up_nothing(bench: Bench) -> 
     assert agent.hows == [("new", None), ("reset", "idle")]
     assert agent.sessions[1].age_s >= 601
     assert agent.contexts == [["aside"], ["another aside"]]
+
+
+def test_a_turn_that_runs_again_has_the_session_that_it_had(bench: Bench) -> None:
+    """CT-12, CT-7: also where a person had it begin anew in between; the next message is the new one's."""
+    agent = Told()
+
+    async def main() -> None:
+        await cut_off_in(bench, agent, update(1))
+        async with bench.gateway() as gateway:
+            [(stream,)] = bench.query("SELECT id FROM sessions")
+            now = bench.clock.wall_ms()
+            change_sync(gateway.store, stream, lambda state: reset(state, "anew", "asked for", at=now, by="person:x"))  # type: ignore[arg-type]
+        async with bench.gateway(channel(bench), on_message=agent) as gateway:
+            await bench.clock.settle()
+            await said(bench, gateway, update(2))
+
+    bench.run(main())
+    first, again, second = agent.sessions
+    assert (again.session_id, again.how) == (first.session_id, "resumed")
+    assert (second.session_id, second.how, second.reason) == ("anew", "reset", "operator")
 
 
 # ---- history

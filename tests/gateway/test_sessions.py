@@ -475,13 +475,15 @@ def test_routing_asks_by_index_only(bench: Bench) -> None:
     """CT-11: no scan in what routing a known session runs, so that it costs the same with many."""
     from msgledger.ledger.store.store import Store
     from msgledger.projections import VIEWS
-    from msgledger.projections.sessions import BUSY, LAST_HEARD
+    from msgledger.projections.sessions import BEFORE, BUSY, LAST_HEARD, SPAN_AT
 
     with Store.open(bench.path, VIEWS, wall_ms=lambda: 0) as store:
         for statement, values in (
             ("SELECT * FROM sessions WHERE key = ?", 1),
             (LAST_HEARD, 1),
             (BUSY, 3),
+            (BEFORE, 2),
+            (SPAN_AT, 2),
         ):
             plan = store.read_sync(
                 lambda cursor, text, count: cursor.execute(f"EXPLAIN QUERY PLAN {text}", ("x",) * count).fetchall(),
