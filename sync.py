@@ -13,6 +13,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -23,9 +24,12 @@ from .ledger.limits import APPEND_WAIT_MS
 from .ledger.message import Message, Target
 from .ledger.store.history import Recorded
 from .lifecycle.gateway import Gateway
+from .lifecycle.inbound.route import SessionContext
+from .lifecycle.inbound.spoken import HISTORY_USUAL
 from .lifecycle.plan import Durable
 from .lifecycle.reads import IntentRead, Reading
 from .lifecycle.send import Delivery
+from .projections.conversation import Entry
 from .projections.intents import Row
 from .projections.query import Filters, Moment
 from .projections.timeline import Timeline
@@ -130,6 +134,18 @@ class SyncReading:
     def by_platform_id(self, channel: str, platform_id: str, target: Target | None = None) -> list[str]:
         """The intents that made, changed or deleted the message with that id, newest first."""
         return self._call(lambda: self._reads.by_platform_id(channel, platform_id, target))
+
+    def history(
+        self,
+        session: str | SessionContext,
+        *,
+        limit: int = HISTORY_USUAL,
+        before: int | None = None,
+        as_of: int | datetime | None = None,
+        all: bool = False,
+    ) -> list[Entry]:
+        """The conversation of a session, oldest first; see `Reads.history`."""
+        return self._call(lambda: self._reads.history(session, limit=limit, before=before, as_of=as_of, all=all))
 
     def events(
         self,

@@ -11,7 +11,17 @@ from typing import Any
 
 import msgledger.sync
 import pytest
-from msgledger import Accepted, CallableChannel, Message, NotPossible, Status, Target
+from msgledger import (
+    Accepted,
+    Body,
+    CallableChannel,
+    Incoming,
+    Message,
+    NotPossible,
+    SessionSource,
+    Status,
+    Target,
+)
 from msgledger.adapters.surface import Capabilities, Change
 from msgledger.ledger.errors import InvalidConfig, NotALedger
 
@@ -55,6 +65,28 @@ def test_a_script_sends_edits_deletes_and_reads(tmp_path: Path) -> None:
         assert gateway.owed() == []
         assert gateway.by_platform_id("plat", "m1")[-1] == sent.intent
     assert taken.texts == ["first", "second", "delete"]
+
+
+def test_a_script_reads_a_conversation(tmp_path: Path) -> None:
+    """CT-9, SC-67: what the asynchronous one says, page by page."""
+    path = tmp_path / "ledger.db"
+
+    async def talk() -> None:
+        def normalize(event: Any) -> Incoming:
+            message = Message(HERE, Body(event["text"]), direction="inbound", id=event["id"])
+            return Incoming(message=message, source=SessionSource("plat", "group", chat="room-4711"))
+
+        channel = CallableChannel("plat", Taken().deliver, normalize=normalize, dedupe_key=lambda event: event["id"])
+        async with msgledger.open(path, channels=[channel]) as gateway:
+            for id in ("a", "b"):
+                async with gateway.receiving({"id": id, "text": f"ask {id}"}, channel="plat") as inbound:
+                    await inbound.reply(f"answer {id}")
+
+    asyncio.run(talk())
+    with msgledger.sync.reading(path) as ledger:
+        entries = ledger.history("agent:main:plat:group:room-4711")
+        assert [entry.text for entry in entries] == ["ask a", "answer a", "ask b", "answer b"]
+        assert ledger.history("agent:main:plat:group:room-4711", limit=1, before=entries[-1].position) == entries[2:3]
 
 
 def test_what_is_owed_can_be_taken_back(tmp_path: Path) -> None:
