@@ -109,7 +109,7 @@ def the_session(store: Store, name: str) -> str:
     """The one session that is meant: by its key, its session id or its stream's id, the ids by any unique prefix."""
     wanted = name.strip()
     if not wanted.isascii() and any("\ud800" <= char <= "\udfff" for char in wanted):
-        raise click.UsageError(f"no session is {ascii(wanted[:80])}: its bytes are no text")
+        raise click.UsageError(f"no session is {wanted[:80]!a}: its bytes are no text")
     found = store.read_sync(named, wanted, store.pseudonyms.session(wanted), CANDIDATES_MAX + 1) if wanted else []
     if not found:
         raise click.UsageError(

@@ -165,7 +165,8 @@ def freshness_s(said: float | None, environment: str | None) -> float:
 
 
 def is_fresh(marked_at: int | None, now: int, window_s: float) -> bool:
-    """Whether what was then may be continued now: the one answer for routing, for the start and for what is said.
+    """Whether what was then may be continued now: the one answer for routing and for what the agent is told. A start
+    asks it of nothing: a turn that is owed is run however old it is.
 
     The very edge is fresh; so is a time that nobody knows, and one in the future counts as now. A window of zero or
     less has no end. Times in UTC milliseconds.

@@ -30,7 +30,7 @@ async def spoken(
     try:
         digest = store.pseudonyms.session(name)
     except UnicodeEncodeError:
-        raise NoSuchStream(f"no session {ascii(name[:80])}: a lone surrogate stands in no name") from None
+        raise NoSuchStream(f"no session {name[:80]!a}: a lone surrogate stands in no name") from None
     key, (low, end) = await store.read(span_named, name, digest, cut, everything)
     high = LARGEST if before is None else position_of("before", before)
     if end is not None:
