@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import apsw
 import pytest
 from msgledger import Message, Status, StoreUnavailable, WriteUncertain
+from msgledger.adapters import calls
+from msgledger.adapters.surface import TextLimit
+from msgledger.ledger import limits
 from msgledger.ledger.errors import StoreFull, StoreLocked, StoreReadOnly
-from msgledger.lifecycle.dispatch import loop
+from msgledger.lifecycle.dispatch import direct, loop
 
 from .kit import Bench, TestGateway, text
 from .platform import accept, drop, gated, refuse, reject
@@ -166,6 +170,134 @@ def test_a_late_record_tells_the_true_outcome_and_what_is_owed_goes_on(bench: Be
             await bench.clock.advance(120)
             assert (await gateway.intent(delivery.intent)).state.status is expected
         assert bench.platform.texts == (["with trouble"] if outcome == "refused" else [])
+
+    bench.run(main())
+
+
+async def late(bench: Bench, intent: str) -> list[str]:
+    """The events of a send that went out without the ledger, once they are there."""
+    for _ in range(1000):
+        if bench.types(intent):
+            break
+        await asyncio.sleep(0.005)
+    return bench.types(intent)
+
+
+LATE = ["IntentRecorded", "AttemptStarted", "UnitAccepted", "IntentCommitted"]
+
+
+def test_more_late_sends_than_one_transaction_takes_are_all_recorded(bench: Bench) -> None:
+    """DUR-2: an outage of some length, and the close right after it."""
+
+    async def main() -> None:
+        async with bench.gateway(durability="best_effort") as gateway:
+            await bench.clock.settle()
+            mend = break_begin(gateway, apsw.FullError("x"))
+            many = range(limits.GROUP_APPENDS_MAX + 20)
+            sent = await asyncio.gather(*(gateway.send(text(f"number {n}", f"room-{n}")) for n in many))
+            assert not any(delivery.durable for delivery in sent)
+            mend()
+        assert [await late(bench, delivery.intent) for delivery in sent] == [LATE] * len(many)
+        assert [event.type for event in bench.events()].count("DurabilityLost") == 2
+
+    bench.run(main())
+
+
+def test_a_late_send_that_cannot_be_written_down_takes_no_other_with_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DUR-2: the loss of one is logged, and the others are recorded."""
+
+    async def main() -> None:
+        async with bench.gateway(
+            bench.platform.channel(text=TextLimit(max=9_000)), durability="best_effort"
+        ) as gateway:
+            await bench.clock.settle()
+            mend = break_begin(gateway, apsw.FullError("x"))
+            words = ("before", "too long " * 900, "behind")
+            sent = [await gateway.send(text(one, f"room-{n}")) for n, one in enumerate(words)]
+            monkeypatch.setattr(limits, "EVENT_MAX_BYTES", 5_000)
+            mend()
+            types = [await late(bench, sent[0].intent), await late(bench, sent[2].intent), bench.types(sent[1].intent)]
+            assert types == [LATE, LATE, []]
+        assert [record.message for record in caplog.records if "is not in the ledger" in record.message]
+
+    bench.run(main())
+
+
+def test_a_caller_that_goes_away_takes_no_late_send_with_it(bench: Bench) -> None:
+    """DUR-2: what the platform got is recorded all the same."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.plan(gated(gate))
+        async with bench.gateway() as gateway:
+            await bench.clock.settle()
+            mend = break_begin(gateway, apsw.FullError("x"))
+            sending = asyncio.create_task(gateway.send(text("out anyway"), durability="best_effort"))
+            while not bench.platform.requests:
+                await asyncio.sleep(0.005)
+            mend()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            gate.set()
+            [request] = bench.platform.requests
+            assert await late(bench, request.context.intent) == LATE
+        assert bench.platform.texts == ["out anyway"]
+
+    bench.run(main())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_closing_waits_for_a_late_send_and_records_it(
+    bench: Bench, answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUR-2: until its deadline; what is left then is recorded as unknown, and nothing goes on behind the close."""
+    monkeypatch.setattr(direct, "CLOSE_EXTRA_S", 0.1)
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.plan(gated(gate))
+        gateway = bench.gateway(bench.platform.channel(deadline_s=30.0 if answers else 0.3))
+        await gateway.start()
+        await bench.clock.settle()
+        if not answers:
+            monkeypatch.setattr(calls, "within", lambda _: contextlib.nullcontext())
+        mend = break_begin(gateway, apsw.FullError("x"))
+        sending = asyncio.create_task(gateway.send(text("out anyway"), durability="best_effort"))
+        while not bench.platform.requests:
+            await asyncio.sleep(0.005)
+        mend()
+        closing = asyncio.create_task(gateway.close())
+        if answers:
+            await asyncio.sleep(0.05)
+            gate.set()
+        await asyncio.wait_for(closing, 10)
+        delivery = await sending
+        assert bench.types(delivery.intent) == (LATE if answers else [*LATE[:2], "OutcomeUnknown"])
+        assert len(asyncio.all_tasks()) == 1
+
+    bench.run(main())
+
+
+def test_late_sends_are_bounded_also_while_they_are_on_their_way(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DUR-2, G12: one more than may be kept in memory is refused, and not sent."""
+    monkeypatch.setattr(direct, "LATE_SENDS_MAX", 5)
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.rule = gated(gate)
+        async with bench.gateway(durability="best_effort") as gateway:
+            await bench.clock.settle()
+            mend = break_begin(gateway, apsw.FullError("x"))
+            sends = [asyncio.create_task(gateway.send(text(f"number {n}", f"room-{n}"))) for n in range(8)]
+            done, _ = await asyncio.wait(sends, timeout=10, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait(sends, timeout=0.1)
+            assert len(bench.platform.requests) == 5 and done
+            gate.set()
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert sum(isinstance(result, StoreFull) for result in results) == 3
+            mend()
 
     bench.run(main())
 
