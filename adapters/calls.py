@@ -7,15 +7,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from ..ledger import events as e
-from ..ledger.codec import to_json
+from ..ledger.codec import as_json, to_json
 from ..ledger.errors import InvalidConfig, SurfaceMismatch
-from ..ledger.limits import ERROR_TEXT_MAX_CHARS
-from ..ledger.message import RenderedBatch, RenderedUnit
-from ..ledger.outcome import Accepted, Cause, FailureClass, Outcome, Rejected, Unknown, Unresolved, Verdict
+from ..ledger.limits import ERROR_TEXT_MAX_CHARS, RAW_ANSWER_MAX_BYTES
+from ..ledger.message import ReceiptPart, RenderedBatch, RenderedUnit
+from ..ledger.outcome import (
+    Accepted,
+    Cause,
+    FailureClass,
+    NotSent,
+    Outcome,
+    Rejected,
+    Sent,
+    Unknown,
+    Unresolved,
+    Verdict,
+)
 from ..ledger.pseudonym import Pseudonyms
 from ..ledger.steps import Terms
 from .deadline import within
@@ -23,6 +36,8 @@ from .surface import SURFACE, Channel, SendContext, is_channel, reconciles
 
 _PROVIDER_KEY: Final = re.compile(r"([0-9a-f]{32})[0-9a-f]{4,}(?:c[0-9]+)?")
 _ANSWERS: Final = (Accepted, Rejected, Unknown)
+_VERDICTS: Final = (Sent, NotSent, Unresolved)
+_read_accepted: Final = msgspec.json.Decoder(Accepted).decode
 
 
 def check(channel: object) -> None:
@@ -100,6 +115,7 @@ async def deliver(channel: Channel, unit: RenderedUnit, context: SendContext) ->
         return Unknown(Cause.RAISED, f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS])
     if not isinstance(answer, _ANSWERS):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Unknown(Cause.MALFORMED, f"the channel answered with {type(answer).__name__}")
+    answer = writable(answer)
     if isinstance(answer, Rejected) and _knew_our_key(channel, context, answer):
         answer = Accepted(duplicate=True, status=answer.status, request_id=answer.request_id)
     if isinstance(answer, Accepted):
@@ -131,6 +147,77 @@ async def look_up(channel: Channel, unit: RenderedUnit, context: SendContext) ->
         return Unresolved("the channel has no look-up", retryable=False)
     try:
         async with asyncio.timeout(max(0.0, context.deadline_s)):
-            return await channel.reconcile(unit, context)
+            answer = await channel.reconcile(unit, context)
     except Exception as raised:
-        return Unresolved(f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS])
+        return Unresolved(_text(f"{type(raised).__name__}: {raised}"[:ERROR_TEXT_MAX_CHARS]))
+    if not isinstance(answer, _VERDICTS):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Unresolved(f"the look-up answered with {type(answer).__name__}")
+    evidence = answer.evidence if _is_json(answer.evidence) else {}
+    if isinstance(answer, Sent):
+        return Sent(_accepted(answer.receipt), evidence)
+    return (
+        NotSent(evidence)
+        if isinstance(answer, NotSent)
+        else Unresolved(_text(answer.detail), answer.retryable, evidence)
+    )
+
+
+def writable(answer: Outcome) -> Outcome:
+    """The same in values that can be written down and read again: what the platform did is never lost over a detail of
+    how it was told."""
+    if isinstance(answer, Accepted):
+        return _accepted(answer)
+    if isinstance(answer, Rejected):
+        answer.code = _text_or_none(answer.code)
+        answer.retry_after_s = _seconds(answer.retry_after_s)
+    answer.detail = _text(answer.detail)
+    answer.request_id = _text_or_none(answer.request_id)
+    answer.status = _number(answer.status)
+    return answer
+
+
+def _accepted(answer: Accepted) -> Accepted:
+    try:
+        body = as_json(answer)
+        if len(body) <= RAW_ANSWER_MAX_BYTES:
+            return _read_accepted(body)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        pass
+    return Accepted(
+        _text_or_none(answer.platform_id),
+        tuple(_part(index, part) for index, part in enumerate(answer.parts)),
+        duplicate=bool(answer.duplicate),
+        status=_number(answer.status),
+        request_id=_text_or_none(answer.request_id),
+        sent_at=_number(answer.sent_at),
+    )
+
+
+def _part(index: int, part: Any) -> ReceiptPart:
+    if not isinstance(part, ReceiptPart):
+        return ReceiptPart(index, _text_or_none(part))
+    said = {name: getattr(part, name) for name in ReceiptPart.__struct_fields__ if name not in ("index", "kind")}
+    return ReceiptPart(index, kind=part.kind, **{name: _text_or_none(value) for name, value in said.items()})
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return len(as_json(value)) <= RAW_ANSWER_MAX_BYTES
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _text(value: object) -> str:
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _seconds(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None

@@ -19,6 +19,8 @@ ATTACHMENTS_MAX: Final = 20
 REASON_MAX_CHARS: Final = 500
 ERROR_TEXT_MAX_CHARS: Final = 500
 """How much of a platform's error text or raw answer is kept."""
+RAW_ANSWER_MAX_BYTES: Final = 1_048_576
+"""The longest answer that a channel may have kept with a receipt, as JSON; of a longer one only the ids are."""
 
 # Files that go with messages.
 MEDIA_MAX_BYTES: Final = 100 * 1_048_576

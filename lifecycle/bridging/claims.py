@@ -146,6 +146,7 @@ class Claims:
 
     async def _word(self, of: Named, outcome: Outcome) -> Delivery:
         """The gateway's word on an attempt, to the attempt while it waits for it, else to the ledger as a late fact."""
+        outcome = calls.writable(outcome)
         stream = _stream(of)
         dossier = await self._attempts.reload(stream)
         state = dossier.state
