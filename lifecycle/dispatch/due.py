@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import apsw
 
 from ...ledger.dossier import Dossier
+from ...ledger.errors import NoSuchIntent
 from ...ledger.fold import HeldStream
 from ...ledger.intent import IntentState, Status
 from ...ledger.store.apply import dossier_of
@@ -103,7 +104,7 @@ class Due:
         for id in ids:
             try:
                 dossier = dossier_of(cursor, id)
-            except HeldStream as error:
+            except (HeldStream, NoSuchIntent) as error:
                 log.error("intent %s is left alone: %s", id, error)
                 found.append(None)
                 continue

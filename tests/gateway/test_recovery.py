@@ -207,6 +207,25 @@ def test_a_bad_row_holds_its_own_stream_and_is_reported(
     bench.run(main())
 
 
+def test_a_row_of_a_view_without_events_stops_nobody(bench: Bench) -> None:
+    """REC-12, REC-10: damage that a rebuild mends; until then all others go on."""
+
+    async def main() -> None:
+        await backlog(bench, 3, 3)
+        connection = apsw.Connection(str(bench.path))
+        victim = bench.query("SELECT id FROM intents ORDER BY position LIMIT 1")[0][0]
+        connection.execute("UPDATE intents SET id = 'nothing', lane = 'nowhere', due_at = 0 WHERE id = ?", (victim,))
+        connection.close()
+        async with bench.gateway() as gateway:
+            await bench.clock.advance(5)
+            assert sorted(bench.platform.texts) == ["0001", "0002"]
+            await asyncio.get_running_loop().run_in_executor(None, gateway.store.rebuild)
+            await bench.clock.advance(120)
+        assert sorted(bench.platform.texts) == ["0000", "0001", "0002"]
+
+    bench.run(main())
+
+
 def test_an_intent_that_cannot_be_handled_stops_nobody(bench: Bench) -> None:
     """REC-12, REC-10: a channel that raises where it must not, for one message only."""
 
