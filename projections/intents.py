@@ -6,7 +6,7 @@ as much as is owed, however long the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -322,6 +322,17 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     recorded_at: int
     updated_at: int
     callback: str | None
+
+
+def not_moving(cursor: Cursor, ids: Sequence[str]) -> list[str]:
+    """Those among these that have ended, are held or unknown, or wait after an attempt."""
+    marks = ", ".join("?" * len(ids))
+    rows = cursor.execute(
+        f"SELECT id FROM intents WHERE id IN ({marks}) AND status NOT IN ('sending', 'committing')"
+        " AND (status <> 'pending' OR attempts > 0 OR hold IS NOT NULL)",
+        tuple(ids),
+    )
+    return [row[0] for row in rows]
 
 
 ALL_COLUMNS: Final = ", ".join(name for name, _ in COLUMNS)

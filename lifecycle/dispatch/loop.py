@@ -40,7 +40,6 @@ from ...ledger.steps import (
     same_request,
 )
 from ...ledger.store.append import Append
-from ...ledger.store.apply import dossier_of
 from ...ledger.store.clock import Clock
 from ...ledger.store.store import Store
 from ...projections.intents import Head, LaneFree, heads
@@ -49,6 +48,7 @@ from .attempt import Attempts
 from .callbacks import Callbacks
 from .due import Due
 from .holds import Holds
+from .news import News
 
 log = logging.getLogger("msgledger")
 
@@ -101,8 +101,11 @@ class Dispatcher:
         self.handed: set[str] = set()
         """Intents whose claim is with the writer: they are ours before the task stands in `busy`."""
         self.waiters = Waiters()
+        self._news = News(store, self.waiters, clock, in_hand=self.in_hand)
         self._wake = asyncio.Event()
-        self._crowded: set[str] = set()
+        self._crowded: dict[str, int] = {}
+        """Lanes in which a message may wait, each with the pass in which that was last said."""
+        self._passes = 0
         self.due = Due(clock, worker=worker, is_dead=is_dead, poll_ms=lambda: int(POLL_S * 1000))
         self._loop_task: asyncio.Task[None] | None = None
         self._closing = False
@@ -123,12 +126,7 @@ class Dispatcher:
         """Another process has written: what it did may free a lane, or settle what a caller waits for."""
         self.due.anew()
         self._wake.set()
-        for stream in [id for id in self.waiters.streams() if id not in self.busy]:
-            self.store.read(dossier_of, stream).add_done_callback(self._heard)
-
-    def _heard(self, done: asyncio.Future[Dossier]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            self.waiters.tell(done.result(), self.clock.wall_ms())
+        self._news.look()
 
     async def stop(self) -> None:
         """Start nothing more, let attempts in flight end until their deadline, record what is left as unknown."""
@@ -151,17 +149,20 @@ class Dispatcher:
 
     def may_claim(self, channel: Channel, lane: str) -> bool:
         """Whether a new message may be claimed in the commit that records it."""
-        if self._closing or lane in self._crowded or len(self.busy) >= IN_FLIGHT_MAX:
+        if self._closing or lane in self._crowded or not self._room():
             return False
-        return self.reachable(channel)
+        return self.reachable(channel, beside=len(self.handed))
 
-    def reachable(self, channel: Channel) -> bool:
+    def reachable(self, channel: Channel, beside: int = 0) -> bool:
         """Whether the channel is ready and nothing has closed it for a while."""
-        return starts(channel) and self.gate.open((channel.name, channel.account), redelivery=False)
+        return starts(channel) and self.gate.open((channel.name, channel.account), redelivery=False, beside=beside)
+
+    def _room(self, begun: int = 0) -> bool:
+        return len(self.busy) + len(self.handed) + begun < IN_FLIGHT_MAX
 
     def note_waiting(self, lane: str) -> None:
         """A message waits in this lane: look for it when the one before it ends."""
-        self._crowded.add(lane)
+        self._crowded[lane] = self._passes
         self.wake()
 
     def in_hand(self, stream: str) -> bool:
@@ -185,7 +186,7 @@ class Dispatcher:
             finally:
                 self.handed.discard(stream)
             if isinstance(result, Conflict):
-                self._crowded.add(state.lane)
+                self._crowded[state.lane] = self._passes
             elif isinstance(result.state, IntentState):
                 self.run_claimed(replace(dossier, state=result.state), channel)
         self.wake()
@@ -221,10 +222,12 @@ class Dispatcher:
     async def _pass(self) -> int | None:
         """Everything that can be done now; returns when to look again (boot clock), None where nothing is owed."""
         now = self.clock.wall_ms()
+        self._passes += 1
         found = await self.store.read(heads, now)
         self._foreign = any(head.status == "sending" and head.owner != self.worker for head in found)
         alive = {head.id for head in found}
-        self._crowded &= {head.lane for head in found}
+        lanes = {head.lane for head in found}
+        self._crowded = {lane: at for lane, at in self._crowded.items() if lane in lanes or at == self._passes}
         self.due.keep(alive)
         self._said = {id: said for id, said in self._said.items() if id in alive}
         next_at: int | None = None
@@ -270,13 +273,13 @@ class Dispatcher:
         for (dossier, channel, claims), result in zip(plans, results, strict=True):
             if isinstance(result, Conflict):
                 if isinstance(result, LaneBusy):
-                    self._crowded.add(dossier.state.lane)
+                    self._crowded[dossier.state.lane] = self._passes
                     self.due.later(dossier.state.id, dossier.state.head, 50)
                 continue
             assert isinstance(result.state, IntentState)
             now_is = replace(dossier, state=result.state)
             if claims and channel is not None:
-                self._crowded.add(now_is.state.lane)  # others may wait behind it: nobody has looked
+                self._crowded[now_is.state.lane] = self._passes  # others may wait behind it: nobody has looked
                 self.run_claimed(now_is, channel)
             else:
                 self._changed(now_is)
@@ -301,7 +304,7 @@ class Dispatcher:
                 return (decide.parked(state, at=at, by=self.by),), False
             case Release() if channel is not None and channel.ready:
                 return (e.IntentHeld(at=at, by=self.by),), False
-            case Check() if channel is not None and channel.ready:
+            case Check() if channel is not None and channel.ready and self._room(len(begun)):
                 self.spawn(dossier, self.attempts.check(dossier, channel, step, self._changed))
             case Start() if channel is not None and self._may_start(channel, state, begun):
                 return (self.attempts.claim(dossier, channel, step),), True
@@ -331,7 +334,7 @@ class Dispatcher:
         return step
 
     def _may_start(self, channel: Channel, state: IntentState, begun: list[Channel | None]) -> bool:
-        if not starts(channel) or len(self.busy) + len(begun) >= IN_FLIGHT_MAX:
+        if not starts(channel) or not self._room(len(begun)):
             return False
         return self.gate.open(
             (channel.name, channel.account),
@@ -384,12 +387,11 @@ class Dispatcher:
         channel, name = account
         log.info("channel %s/%s is %s", channel, name, "ready" if up else "down")
         at = self.clock.wall_ms()
-        event = (
-            e.ChannelReady(at=at, by=self.by, channel=channel, account=name)
-            if up
-            else e.ChannelDown(at=at, by=self.by, channel=channel, account=name, failure=failure)
-        )
-        self.store.append(Append(self.worker, (event,))).add_done_callback(_noted)
+        event: e.Event = e.ChannelDown(at=at, by=self.by, channel=channel, account=name, failure=failure)
+        if up:
+            event = e.ChannelReady(at=at, by=self.by, channel=channel, account=name)
+        with contextlib.suppress(StoreUnavailable):  # the attempt that found it out goes on
+            self.store.append(Append(self.worker, (event,))).add_done_callback(_noted)
 
 
 def _noted(done: asyncio.Future[Any]) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
-from msgledger import Status
-from msgledger.ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX
+from msgledger import NotSent, Status
+from msgledger.ledger.limits import CLAIMS_PER_PASS, IN_FLIGHT_MAX, PROBE_AFTER_FAILURES
 
 from .kit import Bench, backlog, text
-from .platform import gated, hang
+from .platform import drop, gated, hang, refuse
+
+
+class Highest(random.Random):
+    """Every wait is the longest."""
+
+    def random(self) -> float:
+        return 0.999
 
 
 def in_order(bench: Bench) -> bool:
@@ -67,6 +75,83 @@ def test_no_more_than_the_bound_is_in_flight(bench: Bench) -> None:
             bench.clock.free = False
             await bench.clock.until(lambda: len(bench.platform.texts) == IN_FLIGHT_MAX + 40, within_s=60)
             assert gateway.dispatcher.busy == {}
+
+    bench.run(main())
+
+
+def test_no_more_than_the_bound_is_claimed_at_once(bench: Bench) -> None:
+    """SC-24: live messages that come all together wait in the ledger too."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.rule = gated(gate)
+        many = range(IN_FLIGHT_MAX + 40)
+        async with bench.gateway() as gateway:
+            await bench.clock.settle()
+            await asyncio.gather(*(gateway.send(text("x", f"room-{n:04}"), wait=False) for n in many))
+            bench.clock.free = True
+            await bench.clock.advance(1)
+            assert len(bench.platform.requests) == IN_FLIGHT_MAX
+            gate.set()
+            bench.clock.free = False
+            await bench.clock.until(lambda: len(bench.platform.texts) == len(many), within_s=60)
+
+    bench.run(main())
+
+
+def test_a_channel_that_comes_back_is_probed_by_one_of_many_at_once(bench: Bench) -> None:
+    """SC-24: the next live messages do not all go out before the first has its answer."""
+
+    async def main() -> None:
+        bench.platform.rule = refuse
+        async with bench.gateway(chance=Highest()) as gateway:
+            await bench.clock.settle()
+            for number in range(PROBE_AFTER_FAILURES):
+                await gateway.send(text("down", f"room-{number}"), max_age_s=0.001)
+            line = gateway.dispatcher.gate.line(("plat", "default"))
+            assert line.unreached == PROBE_AFTER_FAILURES
+            line.closed_until = 0
+            gate = asyncio.Event()
+            bench.platform.rule = gated(gate)
+            before = len(bench.platform.requests)
+            await asyncio.gather(*(gateway.send(text("x", f"room-1{n:03}"), wait=False) for n in range(20)))
+            bench.clock.free = True
+            await bench.clock.advance(1)
+            assert len(bench.platform.requests) == before + 1
+            gate.set()
+            bench.clock.free = False
+            await bench.clock.until(lambda: len(bench.platform.texts) == 20, within_s=60)
+
+    bench.run(main())
+
+
+def test_no_more_than_the_bound_is_looked_up_at_once(bench: Bench) -> None:
+    """SC-24, REC-1: an outage that left very many unknown outcomes."""
+    asked: list[str] = []
+    gate = asyncio.Event()
+
+    async def look(unit: Any, context: Any) -> Any:
+        asked.append(context.intent)
+        await gate.wait()
+        return NotSent()
+
+    async def main() -> None:
+        many = range(IN_FLIGHT_MAX + 40)
+        bench.platform.looks_up = True
+        bench.platform.rule = drop()
+        async with bench.gateway(bench.platform.channel(deadline_s=60.0), chance=Highest()) as gateway:
+            await asyncio.gather(*(gateway.send(text("x", f"room-{n:04}"), timeout_s=20) for n in many))
+            bench.platform.rule = None
+        bench.platform._look_up = look  # type: ignore[method-assign]
+        bench.clock.free = True
+        async with bench.gateway(bench.platform.channel(deadline_s=60.0)) as gateway:
+            for _ in range(50):
+                await bench.clock.advance(1)
+                if len(asked) >= IN_FLIGHT_MAX:
+                    break
+            await bench.clock.advance(2)
+            assert len(asked) == len(gateway.dispatcher.busy) == IN_FLIGHT_MAX
+            gate.set()
 
     bench.run(main())
 

@@ -13,7 +13,9 @@ from msgledger import (
     Rejected,
     Status,
 )
-from msgledger.ledger.limits import BACKOFF_MS
+from msgledger.ledger import events as e
+from msgledger.ledger.errors import StoreOverloaded
+from msgledger.ledger.limits import BACKOFF_MS, PROBE_AFTER_FAILURES
 
 from .kit import Bench, text
 from .platform import gated, raises, refuse, reject
@@ -223,5 +225,29 @@ def test_after_three_failures_to_connect_one_lane_at_a_time_probes(bench: Bench)
             gate.set()
             await bench.clock.advance(300)
         assert len(bench.platform.texts) == 8
+
+    bench.run(main())
+
+
+def test_a_channel_that_goes_down_while_too_much_waits_for_the_ledger_ends_no_attempt(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SND-7, REC-10: that it is down may go unrecorded; the attempt that found it out goes on and is heard of."""
+
+    async def main() -> None:
+        bench.platform.plan(*[refuse] * PROBE_AFTER_FAILURES)
+        async with bench.gateway() as gateway:
+            real: Any = gateway.store.append
+
+            def crowded(*items: Any) -> Any:
+                if any(isinstance(event, e.ChannelDown) for item in items for event in item.events):
+                    raise StoreOverloaded("20000 appends wait already")
+                return real(*items)
+
+            gateway.store.append = crowded  # type: ignore[method-assign]
+            for number in range(PROBE_AFTER_FAILURES):
+                delivery = await gateway.send(text("x", f"room-{number}"), timeout_s=5)
+                assert (delivery.status, delivery.attempts) == (Status.PENDING, 1)
+        assert not [record for record in caplog.records if record.exc_info]
 
     bench.run(main())

@@ -12,6 +12,7 @@ from msgledger.ledger.outcome import Cause
 from msgledger.ledger.store.append import Append
 from msgledger.ledger.store.store import Store
 from msgledger.projections import VIEWS
+from msgledger.projections.intents import heads
 
 from .kit import SHORT, Bench, parts, text, to
 from .platform import DEADLINE_S, SETTLE_S, Request, accept, drop, gated, lose, refuse, reject
@@ -65,6 +66,49 @@ def test_many_at_once_go_out_in_the_order_of_recording(bench: Bench) -> None:
             ]
         assert bench.platform.texts == recorded
         assert len(recorded) == 40
+
+    bench.run(main())
+
+
+def test_one_that_is_recorded_while_the_lanes_are_read_is_not_forgotten(bench: Bench) -> None:
+    """G6, SC-24: what was read is older than the messages; the second goes out when the first has ended."""
+
+    async def main() -> None:
+        gate, read = asyncio.Event(), asyncio.Event()
+        bench.platform.plan(gated(gate))
+        async with bench.gateway() as gateway:
+            await bench.clock.settle()
+            real: Any = gateway.store.read
+            late: list[asyncio.Future[Any]] = []
+
+            async def slowly(found: asyncio.Future[Any]) -> Any:
+                answer = await found
+                await read.wait()
+                return answer
+
+            def reading(work: Any, *arguments: Any) -> Any:
+                found = real(work, *arguments)
+                if work is not heads or late:
+                    return found
+                late.append(asyncio.ensure_future(slowly(found)))
+                return late[0]
+
+            gateway.store.read = reading  # type: ignore[method-assign]
+            gateway.dispatcher.wake()
+            while not late:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+            first = await gateway.send(text("first"), wait=False)
+            second = await gateway.send(text("second"), wait=False)
+            read.set()
+            while not late[0].done() or gateway.dispatcher._wake.is_set():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+            gate.set()
+            assert (await first.wait(5)).status is Status.SENT
+            await bench.clock.advance(10)
+            assert (await second.wait(0.1)).status is Status.SENT
+        assert bench.platform.texts == ["first", "second"]
 
     bench.run(main())
 

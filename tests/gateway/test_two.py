@@ -53,6 +53,48 @@ def test_two_gateways_never_double_and_keep_the_order(bench: Bench) -> None:
     bench.run(main())
 
 
+def test_many_who_wait_do_not_ask_one_by_one_whenever_another_process_writes(bench: Bench) -> None:
+    """G12, REC-10: reads stay few, and what the other process settles is heard of."""
+    reads: list[Any] = []
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        bench.platform.rule = gated(gate)
+        async with bench.gateway() as gateway:
+            await bench.clock.settle()
+            sends = [
+                asyncio.create_task(gateway.send(text(f"{n:03}"), key=f"key-{n}", timeout_s=60)) for n in range(200)
+            ]
+            while len(gateway.dispatcher.waiters.streams()) < 200 or bench.query("SELECT count(*) FROM intents") != [
+                (200,)
+            ]:
+                await asyncio.sleep(0.01)
+            real: Any = gateway.store.read
+
+            def reading(work: Any, *arguments: Any) -> Any:
+                reads.append(work)
+                return real(work, *arguments)
+
+            gateway.store.read = reading  # type: ignore[method-assign]
+            last = bench.query("SELECT id FROM intents ORDER BY position DESC LIMIT 1")[0][0]
+            with Store.open(bench.path, VIEWS, wall_ms=bench.clock.wall_ms) as other:
+                at = bench.clock.wall_ms()
+                await apply(other, last, lambda state: decide.cancelled(state, "not now", at=at, by="operator:x@y"))
+                for _ in range(1000):
+                    if sum(send.done() for send in sends):
+                        break
+                    await asyncio.sleep(0.005)
+            assert [send.result().status for send in sends if send.done()] == [Status.CANCELLED]
+            assert len(reads) < 20
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+            gate.set()
+            await bench.clock.until(lambda: len(bench.platform.texts) == 199, within_s=600)
+
+    bench.run(main())
+
+
 def test_the_loser_sees_the_winner(bench: Bench) -> None:
     """SC-28, SC-44, REC-2: the same key in two programs; the other is told of the claim and its owner."""
 
