@@ -31,8 +31,12 @@ RawEvent = tuple[str, int, str, bytes]
 _INSERT_EVENTS: Final = Many(schema.insert_events)
 
 
-def _upsert(view: View, fixed: Sequence[str] = ()) -> Many:
-    return Many(lambda rows: schema.upsert(view.name, view.columns, view.key, fixed, rows))
+def _upsert(view: View) -> Many:
+    return Many(lambda rows: schema.upsert(view.name, view.columns, view.key, view.fixed, rows))
+
+
+def _put(view: View) -> Many:
+    return Many(lambda rows: schema.put(view.name, view.columns, rows))
 
 
 class Batch:
@@ -41,8 +45,8 @@ class Batch:
     def __init__(self, link: Link, views: Sequence[View], wall_ms: Callable[[], int], path: Path) -> None:
         self.connection, self._busy = link
         self.cursor = self.connection.cursor()
-        self.views = [(view, _upsert(view, view.fixed)) for view in views]
-        self._anew = [(view, _upsert(view)) for view in views]
+        self.views = [(view, _upsert(view)) for view in views]
+        self._anew = [(view, _put(view)) for view in views]
         self._wall_ms = wall_ms
         self._path = path
         self._streams = Streams(self.connection.cursor())
@@ -142,12 +146,16 @@ class Batch:
         return positions
 
     def upsert(self, states: Iterable[State], *, anew: bool = False) -> None:
-        """Show states in the views; `anew` also writes the columns that never change."""
+        """Show states in the views; `anew` also writes the columns that never change, over what stands in the way."""
         shown = list(states)
         if anew:
-            self._partitions.forget()  # what stood there before may have been damage
+            self.distrust_views()
         for view, upsert in self._anew if anew else self.views:
             upsert.write(self.cursor, [row for state in shown for row in view.rows(state)])
+
+    def distrust_views(self) -> None:
+        """Forget what was learned from them: what stood there may have been damage."""
+        self._partitions.forget()
 
     def commit(self) -> None:
         """Write, show, and make durable. Raises `WriteUncertain` where it cannot be known whether it is."""

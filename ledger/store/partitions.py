@@ -28,11 +28,13 @@ class Partitions:
         if known is not None:
             self._known.move_to_end(partition)
             return known
-        found = guard.members(cursor, limits.PARTITION_MEMBERS)
-        whole = len(found) < limits.PARTITION_MEMBERS
-        for stream, member in self._changed.get(partition, {}).items():
+        changed = self._changed.get(partition, {})
+        limit = limits.PARTITION_MEMBERS + len(changed)  # so many of them may be gone already
+        found = guard.members(cursor, limit)
+        whole = len(found) < limit
+        for stream, member in changed.items():
             _put(found, stream, member)
-        if whole:
+        if whole and len(found) <= limits.PARTITION_MEMBERS:
             self._known[partition] = found
             if len(self._known) > limits.PARTITIONS_REMEMBERED:
                 self._known.popitem(last=False)

@@ -170,5 +170,6 @@ def _finish(batch: Batch, views: Sequence[View], start: int, prune: bool) -> Non
         for view in views:
             cursor.execute(schema.drop_unkept(view.name, view.key))
             cursor.execute(schema.drop("TABLE", schema.kept(view.name)))
+        batch.distrust_views()
     for view in views:
         cursor.execute(schema.VIEW_STANDS, (view.name, view.version))

@@ -140,6 +140,11 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str], fixed: Sequen
     )
 
 
+def put(table: str, columns: Sequence[str], rows: int = 1) -> str:
+    """Put whole rows of a view in their places, and remove whatever contradicts them."""
+    return f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES {_values(len(columns), rows)}"
+
+
 def drop(kind: str, name: str) -> str:
     """Remove a table, index or view of the read side before it is made anew."""
     return f"DROP {kind} IF EXISTS {name}"

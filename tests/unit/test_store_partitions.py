@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgledger.ledger import events as e
 from msgledger.ledger import limits
 from msgledger.ledger.errors import LaneBusy, StaleHead
+from msgledger.ledger.store import rebuild
 from msgledger.ledger.store.append import NEW, Append, Appended
 from msgledger.ledger.store.batch import Batch
 from msgledger.ledger.store.partitions import Partitions
@@ -15,7 +18,7 @@ from msgledger.ledger.store.store import Store
 from msgledger.projections import VIEWS
 from msgledger.projections.intents import LaneFree
 
-from .store_kit import AT, accepted, committed, failed, new, open_store, started, unknown
+from .store_kit import AT, BY, accepted, committed, failed, new, open_store, started, unknown
 
 LANES = ("a", "b", "c")
 
@@ -102,6 +105,19 @@ def test_a_crowded_lane_is_asked_of_the_table(tmp_path: Path) -> None:
         assert isinstance(result, Appended)
 
 
+def test_one_behind_a_crowd_that_ends_in_the_same_transaction_still_waits_for_its_turn(tmp_path: Path) -> None:
+    """R7, G6: what the table gave as the first of the lane may all be out of the way already."""
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        items = [new(lane="a") for _ in range(limits.PARTITION_MEMBERS + 6)]
+        store.append_sync(*items)
+        cancelled = (e.IntentCancelled(at=AT, by=BY, reason="all of them"),)
+        ends = [Append(item.stream, cancelled, 0) for item in items[: limits.PARTITION_MEMBERS]]
+        last, first = items[-1].stream, items[limits.PARTITION_MEMBERS].stream
+        results = store.append_sync(*ends, claim(last, 0, 1, "a"), claim(first, 0, 1, "a"))
+        assert [type(result) for result in results[-2:]] == [LaneBusy, Appended]
+        remembered(store)
+
+
 def test_a_lane_that_fills_is_remembered_no_longer(tmp_path: Path) -> None:
     """R7, REC-1: a backlog is not gone through at each claim, and its first may still go."""
     with open_store(tmp_path / "l.db", VIEWS) as store:
@@ -131,6 +147,40 @@ def test_what_was_learned_of_a_damaged_view_is_forgotten_with_a_rebuild(tmp_path
         store.rebuild()
         [result] = store.append_sync(claim(second.stream, 0, 1, "a"))
         assert isinstance(result, LaneBusy)
+
+
+def test_what_a_rebuild_removes_is_not_remembered(tmp_path: Path) -> None:
+    """G9, R7: also where it was learned between the last slice and the end."""
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        first = new(lane="a")
+        store.append_sync(first)
+        columns = ", ".join(store.views[0].columns)
+        copied = ", ".join({"id": "'0'", "key": "'0'", "position": "0"}.get(one, one) for one in store.views[0].columns)
+        phantom = f"INSERT INTO intents ({columns}) SELECT {copied} FROM intents"
+        store.transact_sync(lambda batch: batch.cursor.execute(phantom).get)
+        refused: list[object] = []
+
+        def learning(work: Any) -> Any:
+            """Somebody tries to claim before each step of the rebuild."""
+            refused.extend(store.append_sync(claim(first.stream, 0, 1, "a")))
+            return store.transact_sync(work)
+
+        rebuild.fill(learning, store.views, prune=True)
+        assert refused and all(isinstance(one, LaneBusy) for one in refused)
+        [result] = store.append_sync(claim(first.stream, 0, 1, "a"))
+        assert isinstance(result, Appended)
+
+
+@pytest.mark.parametrize("damage", ["id = 'zzz' WHERE id = ?1", "status = iif(id = ?1, 'pending', 'sending')"])
+def test_a_rebuild_goes_over_rows_that_contradict_the_true_ones(tmp_path: Path, damage: str) -> None:
+    """G9: a key or a place in flight that a damaged row has taken."""
+    with open_store(tmp_path / "l.db", VIEWS) as store:
+        first, second = new("key-1", lane="a"), new("key-2", lane="a")
+        store.append_sync(first, second, Append(first.stream, (started(),), 0))
+        store.transact_sync(lambda batch: batch.cursor.execute(f"UPDATE intents SET {damage}", (first.stream,)).get)
+        assert store.verify_views() != []
+        store.rebuild()
+        assert store.verify_views() == []
 
 
 def test_a_new_stream_that_stands_already_is_a_stale_head(tmp_path: Path) -> None:
