@@ -35,6 +35,8 @@ MEDIA_GRACE_S: Final = 600.0
 MEDIA_SWEEP_EVERY_S: Final = 600.0
 MEDIA_SWEEP_FILES: Final = 10_000
 """The most files that one sweep looks at; the next one goes on behind them."""
+MEDIA_HOLD_WAIT_S: Final = 10.0
+"""How long taking a copy waits for another process that removes one from the same folder."""
 MEDIA_RELEASE_WAIT_S: Final = 2.0
 """How long removing a copy waits for messages that are about to be recorded; a sweep comes later."""
 

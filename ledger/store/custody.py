@@ -23,9 +23,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..errors import InvalidMedia, MediaReleased, StoreBroken, StoreFull, StoreReadOnly
+from ..errors import InvalidMedia, MediaReleased, StoreBroken, StoreFull, StoreLocked, StoreReadOnly
 from ..fold import Member, State
-from ..limits import MEDIA_PIECE_BYTES
+from ..limits import MEDIA_HOLD_WAIT_S, MEDIA_PIECE_BYTES
 from ..pseudonym import Pseudonyms, Streamed
 from .append import Guard
 from .filesystem import sync_folder
@@ -56,6 +56,7 @@ class Custody:
         self._pseudonyms = pseudonyms
         self._held: dict[Path, tuple[int, int]] = {}
         """Folders whose locks are shared: the descriptor, and how often."""
+        self._durable: set[Path] = set()
         self._mutex = threading.Lock()
 
     def path(self, digest: str) -> Path:
@@ -91,12 +92,17 @@ class Custody:
         return copy
 
     def hold(self, digest: str) -> None:
-        """Nobody removes a copy of this digest until `let`, as often as it was held."""
+        """Nobody removes a copy of this digest until `let`, as often as it was held. Raises a `StoreUnavailable`."""
         folder = self.path(digest).parent
         with self._writing():
             self._make(folder)
             fd = os.open(folder, _READ)
-            fcntl.flock(fd, fcntl.LOCK_SH)  # waits for who removes something there, which is quick
+        ends = time.monotonic() + MEDIA_HOLD_WAIT_S
+        while not _locked(fd, fcntl.LOCK_SH):  # somebody removes something there, which is quick
+            if time.monotonic() >= ends:
+                os.close(fd)
+                raise StoreLocked(f"{folder} is locked by another process; see `msgledger doctor` for who works here")
+            time.sleep(HELD_AGAIN_S)
         with self._mutex:
             first, times = self._held.get(folder, (fd, 0))
             self._held[folder] = (first, times + 1)
@@ -219,12 +225,14 @@ class Custody:
         return self.folder / (secrets.token_hex(16) + DRAFT)
 
     def _make(self, folder: Path) -> None:
-        """A folder and those above it up to the ledger's, each durable in the one above."""
-        if not folder.is_dir():
-            if folder.parent != self.folder.parent.parent:
-                self._make(folder.parent)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            sync_folder(folder.parent)
+        """A folder and those above it up to the ledger's, each durable in the one above, whoever made it."""
+        if folder in self._durable and folder.is_dir():
+            return
+        if folder.parent != self.folder.parent.parent:
+            self._make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent)
+        self._durable.add(folder)
 
     @contextlib.contextmanager
     def _writing(self) -> Generator[None]:
@@ -262,7 +270,7 @@ class StillThere:
 def _reading(name: str, source: str | bytes, max_bytes: int) -> Generator[Iterator[bytes]]:
     """The content in pieces, once it is sure that it may be taken."""
     if isinstance(source, bytes):
-        _measured(name, len(source), max_bytes)
+        measured(name, len(source), max_bytes)
         yield (source[at : at + MEDIA_PIECE_BYTES] for at in range(0, len(source), MEDIA_PIECE_BYTES))
         return
     fd = _open(source)
@@ -270,7 +278,7 @@ def _reading(name: str, source: str | bytes, max_bytes: int) -> Generator[Iterat
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):
             raise InvalidMedia(f"{source} is {_sort(before.st_mode)} and no file: attach a file")
-        _measured(source, before.st_size, max_bytes)
+        measured(source, before.st_size, max_bytes)
         yield _pieces(fd, source, before)
     finally:
         os.close(fd)
@@ -304,7 +312,8 @@ def _pieces(fd: int, source: str, before: os.stat_result) -> Iterator[bytes]:
         yield piece
 
 
-def _measured(what: str, size: int, max_bytes: int) -> None:
+def measured(what: str, size: int, max_bytes: int) -> None:
+    """Raises `InvalidMedia` where a file of so many bytes may not go along."""
     if size == 0:
         raise InvalidMedia(f"{what} is empty: attach it once it is written")
     if size > max_bytes:
@@ -327,9 +336,9 @@ def _write(fd: int, piece: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _locked(fd: int) -> bool:
+def _locked(fd: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

@@ -42,7 +42,7 @@ from ...ledger.store.append import Guard
 from ...ledger.store.apply import dossier_of
 from ...ledger.store.batch import Batch
 from ...ledger.store.clock import Clock
-from ...ledger.store.custody import Custody, StillThere
+from ...ledger.store.custody import Custody, StillThere, measured
 from ...ledger.store.store import Store
 from ...projections.intents import by_key
 from ...projections.media import needed_of
@@ -163,7 +163,9 @@ class Media:
             taken.holds(file.digest)
             if (wrong := self.custody.problem(file.digest, file.size)) is not None:
                 raise InvalidMedia(f"{file.name} cannot go along: {wrong}; bring the file itself")
-            return replace(file, size=self.custody.path(file.digest).stat().st_size)
+            size = self.custody.path(file.digest).stat().st_size
+            measured(file.name, size, max_bytes)
+            return replace(file, size=size)
         elif file.may_copy and durability != "disabled":
             try:
                 copy = self.custody.take(file.name, file.path, max_bytes=max_bytes)

@@ -344,6 +344,22 @@ def test_a_file_by_its_digest_alone(bench: Bench, files: Files) -> None:
     bench.run(main())
 
 
+def test_a_file_by_its_digest_has_the_bound_of_its_channel(bench: Bench, files: Files) -> None:
+    """SC-42: one that another channel took may be too large for this one."""
+
+    async def main() -> None:
+        bench.platform.plan(reject("invalid_payload"))
+        async with files.gateway() as gateway:
+            await gateway.send(with_file(OWED))
+            (there,) = files.kept()
+        async with bench.gateway(files.channel(media_max_bytes=len(OWED) - 1)) as gateway:
+            with pytest.raises(InvalidMedia, match="the most is"):
+                await gateway.send(text("again", attachments=(Attachment("report.pdf", digest=there.name),)))
+        assert files.contents == [OWED]
+
+    bench.run(main())
+
+
 def test_a_message_of_a_file_alone_needs_a_channel_that_takes_it(bench: Bench, files: Files) -> None:
     """SC-42: a name without the file would be no message."""
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgledger.ledger.errors import InvalidMedia, MediaReleased, StoreBroken, StoreFull, StoreReadOnly
+from msgledger.ledger.errors import InvalidMedia, MediaReleased, StoreBroken, StoreFull, StoreLocked, StoreReadOnly
 from msgledger.ledger.fold import Member
 from msgledger.ledger.pseudonym import Pseudonyms
 from msgledger.ledger.store import custody as module
 from msgledger.ledger.store.custody import Custody, StillThere
+from msgledger.ledger.store.filesystem import sync_folder
+from msgledger.ledger.store.owner import Owner
 
 MIB = 1_048_576
 SECRET = Pseudonyms(b"s" * 32)
@@ -280,6 +282,53 @@ def test_who_takes_a_copy_waits_for_who_removes_it(custody: Custody, tmp_path: P
         assert not custody.path(digest).exists()
     taker.join()
     assert custody.problem(digest, 7) is None
+
+
+def test_who_takes_a_copy_does_not_wait_for_ever(
+    custody: Custody, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SC-40, G12: a process that was stopped while it removed one; a typed error, and nothing is left or held."""
+    monkeypatch.setattr(module, "MEDIA_HOLD_WAIT_S", 0.1)
+    digest = custody.take("a", b"content", max_bytes=1000).digest
+    custody.let(digest)
+    before = len(os.listdir("/dev/fd"))
+    with custody.alone(digest, 0.0) as alone:
+        assert alone
+        raised: list[BaseException] = []
+
+        def take() -> None:
+            with pytest.raises(StoreLocked) as caught:
+                Custody(tmp_path / "l.db", SECRET).take("a", b"content", max_bytes=1000)
+            raised.append(caught.value)
+
+        taker = threading.Thread(target=take, daemon=True)
+        taker.start()
+        taker.join(10.0)
+        assert raised
+    assert files(custody) == [custody.path(digest)]
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_the_folders_are_durable_whoever_made_them(
+    custody: Custody, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G2, SC-40: another one that made a folder need not have come to syncing it, and the worker's lock does not."""
+    synced: list[Path] = []
+
+    def sync(folder: Path) -> None:
+        synced.append(folder)
+        sync_folder(folder)
+
+    monkeypatch.setattr(module, "sync_folder", sync)
+    owner = Owner(tmp_path / "l.db")
+    owner.hold("w")
+    copy = custody.take("a", b"content", max_bytes=1000)
+    place = custody.path(copy.digest)
+    assert {tmp_path, custody.folder.parent, custody.folder, place.parent} <= set(synced)
+    synced.clear()
+    custody.take("a", b"content", max_bytes=1000)
+    assert synced == [place.parent], "once a process"
+    owner.release()
 
 
 def test_many_may_take_the_same_content_at_once(tmp_path: Path) -> None:
