@@ -7,6 +7,7 @@ stands in a table, and the one timer is set for the earliest; it looks who is la
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -46,16 +47,19 @@ class Deadlines:
             self._set(min(when for when, _ in self._late.values()))
 
 
-_latest: Deadlines | None = None
+class _Latest(threading.local):
+    found: Deadlines | None = None
+
+
+_latest = _Latest()
 
 
 def deadlines() -> Deadlines:
-    """Those of the running event loop. Loops that take turns get new ones each time, which is as good."""
-    global _latest
+    """Those of the running event loop. Loops that take turns in one thread get new ones each time, which is as good."""
     loop = asyncio.get_running_loop()
-    found = _latest
+    found = _latest.found
     if found is None or found.loop is not loop:
-        found = _latest = Deadlines(loop)
+        found = _latest.found = Deadlines(loop)
     return found
 
 

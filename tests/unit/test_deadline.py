@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -130,3 +131,23 @@ def test_each_event_loop_has_its_own() -> None:
     run(main())
     run(main())
     assert found[0] is not found[1]
+
+
+def test_event_loops_of_two_threads_keep_theirs() -> None:
+    """G12: each has its one timer, however their sends take turns."""
+    turn = threading.Barrier(2, timeout=30)
+    kept: list[int] = []
+
+    async def main() -> None:
+        found: set[Deadlines] = set()
+        for _ in range(5):
+            turn.wait()
+            found.add(deadlines())
+        kept.append(len(found))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(main())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kept == [1, 1]
