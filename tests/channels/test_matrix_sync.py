@@ -270,8 +270,7 @@ def test_a_second_server_is_heard_too(crabline: Crabline, crabline_room: Room) -
     """CH-5: it knows no account data, and a room of two is direct there as well; lost answers lose nothing."""
 
     def say(text: str) -> None:
-        told = {"roomId": crabline_room.id, "senderId": SOMEBODY, "text": text}
-        crabline._call("/crabline/matrix/inbound", told, crabline._admin)
+        crabline.say(crabline_room.id, text)
 
     async def main(proxy: Proxy) -> None:
         async with Listening(crabline_room.bot, proxy.url) as ear:

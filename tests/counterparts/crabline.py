@@ -140,12 +140,13 @@ class Crabline(Server):
     def create_room(self) -> str:
         """A new room, which somebody else opens by saying something in it."""
         id = f"!{secrets.token_hex(8)}:matrix.test"
-        self._call(
-            "/crabline/matrix/inbound",
-            {"roomId": id, "senderId": SOMEBODY, "text": "hello"},
-            Authorization=f"Bearer {self._admin}",
-        )
+        self.say(id, "hello")
         return id
+
+    def say(self, room: str, text: str) -> None:
+        """Somebody says something in that room."""
+        told = {"roomId": room, "senderId": SOMEBODY, "text": text}
+        self._call("/crabline/matrix/inbound", told, Authorization=f"Bearer {self._admin}")
 
     def messages(self, login: object, room: str) -> list[dict[str, Any]]:
         """The bot's `m.room.message` events of the room, oldest first, as a client that has just come hears them."""
