@@ -121,9 +121,10 @@ def hash_id(value: str, names: Pseudonyms | None = None) -> str:
 
 
 def hash_chat(value: str, names: Pseudonyms | None = None) -> str:
-    """The same for a chat: what stands before its first colon stays."""
+    """The same for a chat: what stands before its first colon stays, where it is a word and can be no part of an id."""
     prefix, colon, rest = value.partition(":")
-    return f"{prefix}:{hash_id(rest, names)}" if colon and prefix else hash_id(value, names)
+    is_word = prefix.isascii() and prefix.isalpha() and prefix.islower()
+    return f"{prefix}:{hash_id(rest, names)}" if colon and is_word else hash_id(value, names)
 
 
 def escape(component: str) -> str:

@@ -185,7 +185,8 @@ def test_pseudonyms_without_a_secret_are_the_known_ones() -> None:
     assert hash_id("12345") == "5994471abb01"
     assert hash_chat("telegram:12345") == "telegram:5994471abb01"
     assert hash_chat("a:b:c") == "a:333edf7c3ca3"
-    assert hash_chat(":12345") == hash_id(":12345")
+    for id in (":12345", "!room:example.org", "15551234567:47@s.whatsapp.net"):
+        assert hash_chat(id) == hash_id(id), "what may be a part of the id is hidden with it"
 
 
 def test_what_is_shown_hides_chat_thread_workspace_and_people() -> None:
