@@ -92,7 +92,7 @@ async def main(folder: Path, policy: str) -> None:
     )
 
     async def receive(intake: Any) -> None:
-        await Polling("plat", Updates(), plat.dedupe_key, ask, intake).run()
+        await Polling(Updates(), ask, intake, name="plat").run()
 
     plat.receive = receive
 
