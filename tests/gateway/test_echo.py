@@ -242,6 +242,27 @@ class TestOwn:
         assert room.texts == ["unasked", "hello", "re: hello"]
         assert drops(bench) == [("own", None)] * 2
 
+    @pytest.mark.parametrize("how", ["own", "labels"])
+    def test_the_platforms_word_needs_no_receipt(self, bench: Bench, how: str) -> None:
+        """ECHO-5, SC-62: an id that no receipt has, other words; a label of somebody else's intent says nothing."""
+        room, agent = Room(), Agent()
+        room.own, room.labels = how == "own", how == "labels"
+        bot = Bot(room, "bot-one")
+
+        async def main() -> None:
+            async with bench.gateway(bot.channel(), on_message=agent) as gateway:
+                await gateway.send(text("unasked"))
+                known = {**room.said[0], "id": "m98", "text": "changed by the platform"}
+                await gateway.receive(known, channel="plat")
+                if how == "labels":
+                    foreign = calls.provider_key("0192abcd-0000-7000-8000-0123456789ab", 0, 0)
+                    await gateway.receive({**known, "id": "m99", "key": foreign, "text": "foreign"}, channel="plat")
+                await bench.clock.settle()
+
+        bench.run(main())
+        assert drops(bench) == [("own", None)]
+        assert agent.texts == (["foreign"] if how == "labels" else [])
+
     def test_every_unit_of_a_long_message_is_ours(self, bench: Bench) -> None:
         """ECHO-5, RCP-3: the registry has all ids, not the primary one alone."""
         room = Room(echoes=True)
