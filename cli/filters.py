@@ -29,10 +29,8 @@ TIMES_HELP: Final = "2h, 3d, today, yesterday, or ISO 8601"
 def span_s(text: str) -> float:
     """Seconds of `90s`, `2h`, `3d` or a bare number of seconds. Raises `UsageError`."""
     found = _SPAN.fullmatch(text.strip())
-    if found is not None:
-        return float(found[1]) * UNITS_S[found[2]]
     try:
-        seconds = float(text)
+        seconds = float(text) if found is None else float(found[1]) * UNITS_S[found[2]]
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e10:

@@ -83,6 +83,7 @@ def test_a_count_says_all_whatever_the_limit(ledger: Path) -> None:
         (["--since", "soon"], "'soon' is no time: give 2h, 3d, today, yesterday, or ISO 8601"),
         (["--older-than", "nan"], "'nan' is no duration: give one like 90s, 15m, 2h or 3d"),
         (["--older-than", "-5"], "'-5' is no duration"),
+        (["--since", "9" * 320 + "h"], "is no duration"),
         (["--target", ""], "--target is empty"),
         (["--space", "x"], "--space goes with --target"),
     ],
