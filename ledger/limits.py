@@ -87,6 +87,8 @@ TURN_BACKOFF_MS: Final = (1 * SECOND_MS, 10 * SECOND_MS, 60 * SECOND_MS, 5 * MIN
 """The ceiling of the wait after the 1st, 2nd, ... bad end of a turn; the last repeats."""
 
 # Receiving.
+CURSOR_EVENTS_MAX: Final = 10_000
+"""How many advances one stream of a cursor takes; then another stream goes on."""
 POLL_WAIT_S: Final = 25.0
 """How long a platform is asked to hold a poll that has nothing to say."""
 POLL_MARGIN_S: Final = 10.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ..ledger.cursor import CursorState
 from ..ledger.errors import KeyTaken
@@ -14,7 +15,7 @@ class CursorsView:
     """See `ledger.store.view.View`."""
 
     name = "cursors"
-    version = 1
+    version = 2
     columns = ("id", "key", "channel", "account", "credential", "cursor", "position", "head", "updated_at")
     key = ("id",)
     fixed = ("key", "channel", "account", "credential", "position")
@@ -22,7 +23,7 @@ class CursorsView:
         "CREATE TABLE IF NOT EXISTS cursors (id TEXT PRIMARY KEY, key TEXT NOT NULL, channel TEXT NOT NULL,"
         " account TEXT NOT NULL, credential TEXT NOT NULL, cursor TEXT NOT NULL, position INTEGER NOT NULL,"
         " head INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-        "CREATE UNIQUE INDEX IF NOT EXISTS cursors_key ON cursors(key)",
+        "CREATE INDEX IF NOT EXISTS cursors_key ON cursors(key, position)",
     )
 
     def rows(self, state: State) -> Iterable[tuple[object, ...]]:
@@ -44,21 +45,32 @@ class CursorsView:
 
 
 class CursorFree:
-    """Guard of a first advance: the account has no cursor under this credential yet."""
+    """Guard of a stream's first advance: the account has no cursor under this credential, but in streams `before`."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, before: Collection[str] = ()) -> None:
         self.partition = named(key)
         self._key = key
+        self._before = before
 
     def members(self, cursor: Cursor, limit: int) -> dict[str, Member]:
-        found = cursor.execute("SELECT id, position FROM cursors WHERE key = ?", (self._key,))
-        return {id: Member(position) for id, position in found}
+        return {one.id: Member(one.position) for one in cursors_of(cursor, self._key)}
 
     def check(self, members: Mapping[str, Member], state: State | None) -> None:
         for id in members:
-            raise KeyTaken(id, "cursor")
+            if id not in self._before:
+                raise KeyTaken(id, "cursor")
 
 
-def cursor_of(cursor: Cursor, key: str) -> tuple[str, str] | None:
-    """The stream and the cursor of a key."""
-    return cursor.execute("SELECT id, cursor FROM cursors WHERE key = ?", (key,)).fetchone()
+class CursorRow(NamedTuple):
+    """A stream of a cursor. When one is full the next one goes on."""
+
+    id: str
+    cursor: str
+    position: int
+    head: int
+
+
+def cursors_of(cursor: Cursor, key: str) -> list[CursorRow]:
+    """The streams of a key, the one that counts first."""
+    rows = cursor.execute("SELECT id, cursor, position, head FROM cursors WHERE key = ? ORDER BY position DESC", (key,))
+    return [CursorRow(*row) for row in rows]

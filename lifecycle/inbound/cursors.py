@@ -9,12 +9,12 @@ from ...adapters.surface import Channel
 from ...ledger import inbound_events as i
 from ...ledger.cursor import CursorState
 from ...ledger.errors import Conflict, KeyTaken, StaleHead
-from ...ledger.limits import DECIDE_TRIES_MAX
+from ...ledger.limits import CURSOR_EVENTS_MAX, DECIDE_TRIES_MAX
 from ...ledger.store.append import NEW, Append
 from ...ledger.store.clock import Clock, new_id
 from ...ledger.store.crash import crash_point
 from ...ledger.store.store import Store
-from ...projections.cursors import CursorFree, cursor_of
+from ...projections.cursors import CursorFree, cursors_of
 
 
 class Cursors:
@@ -28,8 +28,8 @@ class Cursors:
 
     async def cursor(self) -> str | None:
         """Where polling begins; None where this credential never polled."""
-        found = await self._store.read(cursor_of, self._key()[0])
-        return None if found is None else found[1]
+        found = await self._store.read(cursors_of, self._key()[0])
+        return found[0].cursor if found else None
 
     async def advance(self, cursor: str) -> None:
         """Everything before it is recorded, or done as its policy asks."""
@@ -45,13 +45,14 @@ class Cursors:
             cursor=cursor,
         )
         for _ in range(DECIDE_TRIES_MAX):
-            found = await self._store.read(cursor_of, key)
-            if found is None:
-                item = Append(new_id(event.at), (event,), expected=NEW, guard=CursorFree(key))
-            elif found[1] == cursor:
+            found = await self._store.read(cursors_of, key)
+            if found and found[0].cursor == cursor:
                 return
+            if not found or found[0].head >= CURSOR_EVENTS_MAX:
+                free = CursorFree(key, frozenset(one.id for one in found))
+                item = Append(new_id(event.at), (event,), expected=NEW, guard=free)
             else:
-                item = Append(found[0], (event,))
+                item = Append(found[0].id, (event,))
             [result] = await self._store.append(item)
             if not isinstance(result, Conflict):
                 assert isinstance(result.state, CursorState)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgledger.adapters.matrix import MatrixAdapter
+from msgledger.adapters.matrix_origin import TAG
 from msgledger.ledger.message import Message, RenderedUnit
 from msgledger.ledger.outcome import FailureClass, Sent, Unknown, Unresolved
 
@@ -64,6 +65,7 @@ def test_what_was_sent_is_in_the_room(any_room: Room) -> None:
     plain = event_id(send(channel, any_room, "Grüße 🙂 <b>", key="k1"))
     (html,) = sent(channel, Message.text("<b>fett</b>", to=place(any_room), format="html"), key="k2")
     first, second = any_room.messages()
+    assert first["content"].pop(TAG)["by"] == any_room.bot.user_id  # ORG-5: on every message of ours
     assert (first["event_id"], first["content"]) == (plain, {"msgtype": "m.text", "body": "Grüße 🙂 <b>"})
     assert (second["event_id"], second["content"]["formatted_body"]) == (event_id(html), "<b>fett</b>")
     assert second["content"]["body"] == "fett"
