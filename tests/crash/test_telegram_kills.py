@@ -96,8 +96,9 @@ def life(path: Path, url: str, token: str, policy: str, done: int, offset: int, 
 @pytest.mark.parametrize("policy", list(DONE))
 @pytest.mark.parametrize("point", INBOUND)
 def test_killed_between_two_steps(tmp_path: Path, bot_api: CrablineTelegram, point: str, policy: str) -> None:
-    """G10, WM-1, ACKK-2, SC-55, SC-57, TC-1, TC-2: at the first and at the second passage of each point."""
-    for hit in (1, 2):
+    """G10, WM-1, ACKK-2, SC-55, SC-57, TC-1, TC-2: at the first passage of each point, under the stricter policy at the
+    second too."""
+    for hit in (1, 2) if policy == "after_durable_send" else (1,):
         path = tmp_path / f"ledger-{hit}.db"
         bot_api.api("deleteWebhook", drop_pending_updates=True)
         chat = bot_api.create_chat()
