@@ -79,8 +79,8 @@ class SessionState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The interrupted inbound message, while a resume is pending."""
     resume_at: int | None = None
     """When it was marked (UTC ms)."""
-    resume_worker: str | None = None
-    """Whose death interrupted it."""
+    last_mark: tuple[str, str] | None = None
+    """The inbound message and the dead worker of the last mark, also once it is cleared."""
     interrupted: int = 0
     """Marks in a row without a turn that came to its end."""
 
@@ -132,7 +132,7 @@ def evolve(state: SessionState, event: Event, position: int, recorded_at: int) -
                 state,
                 resume=event.inbound,
                 resume_at=event.at,
-                resume_worker=event.worker,
+                last_mark=(event.inbound, event.worker),
                 interrupted=state.interrupted + 1,
             )
         case i.ResumeCleared() if event.inbound == state.resume:
@@ -141,12 +141,13 @@ def evolve(state: SessionState, event: Event, position: int, recorded_at: int) -
             return state
 
 
-_NOTHING_PENDING: Final[dict[str, None]] = {"resume": None, "resume_at": None, "resume_worker": None}
+_NOTHING_PENDING: Final[dict[str, None]] = {"resume": None, "resume_at": None}
 
 
 def known(state: SessionState, event: Event) -> bool:
-    """Whether the ledger has this mark already: two workers that see one death mark it once."""
-    return isinstance(event, i.ResumeMarked) and (event.inbound, event.worker) == (state.resume, state.resume_worker)
+    """Whether the ledger has this mark already: workers that see one death mark it once, also the one that comes when
+    the turn has ended elsewhere."""
+    return isinstance(event, i.ResumeMarked) and (event.inbound, event.worker) == state.last_mark
 
 
 # ---- decisions

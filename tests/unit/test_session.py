@@ -159,6 +159,8 @@ def test_a_mark_is_made_once_and_cleared_by_its_own_end() -> None:
     assert other.resume == "in-1"
     cleared = opened(then=(mark, i.ResumeCleared(at=NOW, by=BY, inbound="in-1", reason="sent")))
     assert (cleared.resume, cleared.resume_at, cleared.interrupted) == (None, None, 0)
+    assert session.marked(cleared, "in-1", "w-dead", at=NOW, by=BY) == (), "somebody who saw the same death comes late"
+    assert session.marked(cleared, "in-1", "w-next", at=NOW, by=BY) != ()
 
 
 def test_the_third_interruption_in_a_row_suspends() -> None:
