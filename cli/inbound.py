@@ -26,7 +26,7 @@ from .base import Group, setup
 from .deciding import decisive, each
 from .filters import POSITION, TIMES_HELP, as_of, moment_ms, one_of, span_s, the_cut
 from .intents import as_dict, details
-from .output import emit, paint, say, table, when
+from .output import emit, line, paint, say, table, when
 
 LIMIT: Final = 50
 
@@ -199,29 +199,24 @@ def _print(
     then = "" if cut is None else f"  ({cut})"
     say(f"inbound {stream}  {paint('held' if state is None else state.status.value)}{then}")
     if state is not None:
-        _line("channel", f"{state.channel}/{state.account}")
-        _line("message", state.message_id)
-        _line("runs", state.runs)
-        _line("hold", state.hold)
-        _line("dropped", state.drop)
-        _line("error", state.error)
-        _line("next run", None if state.due_at is None else when(state.due_at))
-        _line("policy", state.ack)
-        _line("acknowledged", "not yet" if state.acknowledged_at is None else when(state.acknowledged_at))
+        line("channel", f"{state.channel}/{state.account}")
+        line("message", state.message_id)
+        line("runs", state.runs)
+        line("hold", state.hold)
+        line("dropped", state.drop)
+        line("error", state.error)
+        line("next run", None if state.due_at is None else when(state.due_at))
+        line("policy", state.ack)
+        line("acknowledged", "not yet" if state.acknowledged_at is None else when(state.acknowledged_at))
         for intent in state.intents:
-            _line("intent", intent)
+            line("intent", intent)
     if told is not None:
-        _line("event", told.key)
-        _line("from", told.message.sender)
-        _line("chat", f"{told.message.target.kind} {told.message.target.id}")
-        _line("text", told.message.body and told.message.body.text)
+        line("event", told.key)
+        line("from", told.message.sender)
+        line("chat", f"{told.message.target.kind} {told.message.target.id}")
+        line("text", told.message.body and told.message.body.text)
     say()
     table(("event", "at", "type", "by", "says"), (_event(one, content) for one in events))
-
-
-def _line(name: str, value: object) -> None:
-    if value is not None:
-        say(f"  {name:<15} {value}")
 
 
 def _event(one: Recorded, content: bool) -> list[object]:

@@ -18,7 +18,7 @@ from ..projections.search import count, search
 from . import opening
 from .base import Group, setup
 from .filters import POSITION, as_of, filters, query, the_cut, the_intent
-from .output import emit, full, paint, plural, safe, say, table, when
+from .output import emit, full, line, paint, plural, safe, say, table, when
 
 LIMIT: Final = 50
 VERBS: Final = {
@@ -208,40 +208,33 @@ def _print(stream: str, dossier: Dossier | None, events: list[Recorded], content
     if dossier is not None:
         state = dossier.state
         receipt = receipt_of(state, dossier.details, dossier.sent_at)
-        _line("channel", f"{state.channel}/{state.account}, {state.action}, {state.relation}")
-        _line("attempts", f"{state.attempts} ({state.charged} of {state.policy.max_attempts} count)")
-        _line("expires", when(state.policy.expires_at))
-        _line("hold", state.hold)
-        _line("reason", state.reason)
-        _line("failure", state.failure and state.failure.value)
-        _line("of", state.of)
+        line("channel", f"{state.channel}/{state.account}, {state.action}, {state.relation}")
+        line("attempts", f"{state.attempts} ({state.charged} of {state.policy.max_attempts} count)")
+        line("expires", when(state.policy.expires_at))
+        line("hold", state.hold)
+        line("reason", state.reason)
+        line("failure", state.failure and state.failure.value)
+        line("of", state.of)
         if receipt is not None:
             ids = ", ".join(receipt.platform_ids) or "the channel gives no ids"
-            _line("receipt", f"{ids}, sent at {when(receipt.sent_at)}")
+            line("receipt", f"{ids}, sent at {when(receipt.sent_at)}")
         for unit in state.units:
             if unit.media is not None:
-                _line("file", f"{unit.size} bytes, {unit.media}{'' if unit.kept else ', no copy is kept'}")
-        _line("copies", state.copies or None)
-        _line("contradictions", state.contradictions or None)
+                line("file", f"{unit.size} bytes, {unit.media}{'' if unit.kept else ', no copy is kept'}")
+        line("copies", state.copies or None)
+        line("contradictions", state.contradictions or None)
         if content and dossier.message is not None:
-            _line("key", dossier.key)
-            _line("target", f"{dossier.message.target.kind} {dossier.message.target.id}")
-            _line("thread", dossier.message.target.thread)
+            line("key", dossier.key)
+            line("target", f"{dossier.message.target.kind} {dossier.message.target.id}")
+            line("thread", dossier.message.target.thread)
             for unit in dossier.units:
                 name = None if unit.media is None else f"{unit.kind} {unit.media.name}"
-                _line(f"unit {unit.index}", name or (unit.text if unit.text is not None else unit.kind))
+                line(f"unit {unit.index}", name or (unit.text if unit.text is not None else unit.kind))
     say()
     for claim, proof in claims(events).items():
-        _line(
-            claim, "not proven" if proof is None else f"{when(proof['at'])}, event {proof['version']} {proof['type']}"
-        )
+        line(claim, "not proven" if proof is None else f"{when(proof['at'])}, event {proof['version']} {proof['type']}")
     say()
     table(("event", "at", "type", "by", "says"), (_event_cells(one, content) for one in events))
-
-
-def _line(name: str, value: object) -> None:
-    if value is not None:
-        say(f"  {name:<15} {value}")
 
 
 def _event_cells(one: Recorded, content: bool) -> list[object]:

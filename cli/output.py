@@ -69,6 +69,12 @@ def say(text: str = "") -> None:
     click.echo(safe(text))
 
 
+def line(name: str, value: object) -> None:
+    """A named value below a heading; nothing where there is none."""
+    if value is not None:
+        say(f"  {name:<15} {value}")
+
+
 def safe(text: str) -> str:
     """What a ledger holds must not steer the terminal, nor fail where the terminal cannot show it."""
     shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)

@@ -19,8 +19,8 @@ from ..ledger.store.apply import change_sync
 from ..ledger.store.calendar import session_id
 from ..ledger.store.store import Store
 from ..projections.as_of import Cut
-from ..projections.conversation import PAGE_STREAMS, Entry, page, span_named
-from ..projections.query import LARGEST, ROWS_MAX
+from ..projections.conversation import PAGE_STREAMS, Entry, bounds, page
+from ..projections.query import ROWS_MAX
 from ..projections.sessions import SessionRow
 from ..projections.sessions_search import STATUSES, SessionQuery, count, counted, find, named
 from . import opening
@@ -28,7 +28,7 @@ from .base import Group, setup
 from .deciding import decisive, each
 from .filters import CANDIDATES_MAX, POSITION, as_of, the_cut
 from .intents import as_dict, details
-from .output import emit, paint, say, table, when
+from .output import emit, line, paint, say, table, when
 
 LIMIT: Final = 50
 
@@ -144,15 +144,15 @@ def show(session: str, content: bool) -> None:
         emit({"session": state, "counts": counts, "events": [as_dict(one, content) for one in events]})
         return
     say(f"session {state.session_id}  {paint(status_of(state))}")
-    _line("key", state.shown)
-    _line("stream", stream)
-    _line("channel", f"{state.channel}, {state.kind}")
-    _line("suspended", state.suspended)
-    _line("resume", state.resume)
-    _line("messages", f"{counts.inbound} in, {counts.intents} out, {counts.owed} owed")
-    _line("last heard", when(counts.last_at))
+    line("key", state.shown)
+    line("stream", stream)
+    line("channel", f"{state.channel}, {state.kind}")
+    line("suspended", state.suspended)
+    line("resume", state.resume)
+    line("messages", f"{counts.inbound} in, {counts.intents} out, {counts.owed} owed")
+    line("last heard", when(counts.last_at))
     for span in state.spans:
-        _line("session id", f"{span.session_id}  from position {span.since}, {span.reason or 'the first'}")
+        line("session id", f"{span.session_id}  from position {span.since}, {span.reason or 'the first'}")
     say()
     rows = ((one.version, when(one.recorded_at), one.topic, *_told(one.event, content)) for one in events)
     table(("event", "at", "type", "by", "says"), rows)
@@ -160,11 +160,6 @@ def show(session: str, content: bool) -> None:
 
 def _told(event: object, content: bool) -> tuple[str, str]:
     return (event.by, details(event, content)) if isinstance(event, Event) else ("-", "")
-
-
-def _line(name: str, value: object) -> None:
-    if value is not None:
-        say(f"  {name:<15} {value}")
 
 
 @sessions.command()
@@ -213,10 +208,7 @@ def _entries(
             f"{name[:80]!r} begins several session ids, give more of it or --all: {', '.join(meant[:CANDIDATES_MAX])}"
             + (", and more" if len(meant) > CANDIDATES_MAX else "")
         )
-    key, (low, end) = store.read_sync(span_named, meant[0] if meant else stream, "", cut, everything)
-    high = min(before if before is not None else LARGEST, end if end is not None else LARGEST)
-    if cut is not None and cut.by == "position":
-        high = min(high, cut.value + 1)
+    key, low, high = store.read_sync(bounds, meant[0] if meant else stream, "", before, cut, everything)
     found: list[Entry] = []
     while len(found) < limit:
         part = store.read_sync(page, key, low, high, min(PAGE_STREAMS, limit - len(found)), cut)

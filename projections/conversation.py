@@ -23,6 +23,7 @@ from ..ledger.store.history import Recorded, events_of, state_of
 from ..ledger.store.sql import Cursor
 from .as_of import Cut, kept
 from .log import checked
+from .query import LARGEST
 
 _CAME_IN: Final = (
     "SELECT position, id, 'in' FROM inbound INDEXED BY inbound_session WHERE session = ? AND position > ?"
@@ -102,6 +103,15 @@ def span_named(
         return state.key, (0, None)
     index = next((n for n, span in enumerate(spans) if span.session_id == name), len(spans) - 1)
     return state.key, (spans[index].since, spans[index + 1].since if index + 1 < len(spans) else None)
+
+
+def bounds(
+    cursor: Cursor, name: str, key: str, before: int | None, cut: Cut | None, everything: bool
+) -> tuple[str, int, int]:
+    """The key's digest, and the positions between which the asked part lies, both left out. See `span_named`."""
+    found, (low, end) = span_named(cursor, name, key, cut, everything)
+    until = None if cut is None or cut.by != "position" else cut.value + 1
+    return found, low, min(one for one in (before, end, until, LARGEST) if one is not None)
 
 
 def page(cursor: Cursor, key: str, after: int, before: int, limit: int, cut: Cut | None) -> Page:

@@ -8,8 +8,8 @@ from ...ledger.errors import InvalidQuery, NoSuchStream
 from ...ledger.limits import HISTORY_MAX
 from ...ledger.store.store import Store
 from ...projections.as_of import Cut
-from ...projections.conversation import PAGE_STREAMS, Entry, page, span_named
-from ...projections.query import LARGEST, number_of, position_of
+from ...projections.conversation import PAGE_STREAMS, Entry, bounds, page
+from ...projections.query import number_of, position_of
 
 HISTORY_USUAL: Final = 200
 """How many entries of a conversation are given where no number is said."""
@@ -31,12 +31,8 @@ async def spoken(
         digest = store.pseudonyms.session(name)
     except UnicodeEncodeError:
         raise NoSuchStream(f"no session {name[:80]!a}: a lone surrogate stands in no name") from None
-    key, (low, end) = await store.read(span_named, name, digest, cut, everything)
-    high = LARGEST if before is None else position_of("before", before)
-    if end is not None:
-        high = min(high, end)
-    if cut is not None and cut.by == "position":
-        high = min(high, cut.value + 1)
+    known = None if before is None else position_of("before", before)
+    key, low, high = await store.read(bounds, name, digest, known, cut, everything)
     found: list[Entry] = []
     while len(found) < limit:
         part = await store.read(page, key, low, high, min(PAGE_STREAMS, limit - len(found)), cut)
