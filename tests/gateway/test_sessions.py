@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -506,4 +505,3 @@ def test_keys_are_digests_outside_of_content(bench: Bench) -> None:
     [(shown, key)] = bench.query("SELECT shown, key FROM sessions")
     assert key != session_key(agent.sessions[0].source)
     assert "4711" not in shown and "person-ann" not in shown
-    assert Path(bench.path).exists()
