@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
     from .ledger.origin import Origin
     from .ledger.outcome import Accepted, FailureClass, NotDispatched, NotSent, Rejected, Sent, Unknown, Unresolved
+    from .ledger.safe import check_session_id, check_session_key
     from .ledger.session import SessionPolicy
     from .ledger.source import SessionSource
     from .lifecycle.bridging.claims import Attempting
@@ -139,6 +140,8 @@ _FACE = {
     "Sent": ".ledger.outcome",
     "Unknown": ".ledger.outcome",
     "Unresolved": ".ledger.outcome",
+    "check_session_id": ".ledger.safe",
+    "check_session_key": ".ledger.safe",
     "SessionPolicy": ".ledger.session",
     "SessionSource": ".ledger.source",
     "Bridge": ".lifecycle.bridging.turn",
@@ -228,6 +231,8 @@ __all__ = [
     "WriteUncertain",
     "__version__",
     "bridge_checks",
+    "check_session_id",
+    "check_session_key",
     "open",
     "reading",
     "web_app",
